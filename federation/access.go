@@ -55,6 +55,22 @@ func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 	return false
 }
 
+// audiences returns the audiences of the own domain's streams: the mesh if its key document lists
+// a domain, and each domain that may send requests at present.
+func (a *access) audiences() (all []directory.Audience) {
+	if doc := a.cfg.Source.KeyDocument(); doc != nil && len(doc.Mesh) > 0 {
+		all = append(all, directory.Mesh)
+	}
+
+	for _, origin := range a.origins.All() {
+		if origin.Accepts() {
+			all = append(all, directory.Only(origin.Domain))
+		}
+	}
+
+	return all
+}
+
 // keysIssue returns the issue of a domain's key document that this node can serve; zero if
 // none.
 func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {

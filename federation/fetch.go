@@ -2,6 +2,9 @@ package federation
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory/contain"
@@ -47,8 +50,41 @@ func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
 
-	return rc.fetch(ctx, origin.Domain, names, []protocol.Node{giver}), nil
+	return rc.fetchInParts(ctx, origin.Domain, names, giver), nil
 }
+
+// fetchInParts is fetch from one holder by up to fetchParts requests at once, so that both ends
+// use more than one processor.
+func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	giver protocol.Node) map[protocol.RecordName]recordgate.Fetched {
+	parts := slices.Collect(slices.Chunk(names, max(minPart, (len(names)+fetchParts-1)/fetchParts)))
+	found := make([]map[protocol.RecordName]recordgate.Fetched, len(parts))
+
+	var requests sync.WaitGroup
+	for i, part := range parts {
+		requests.Go(func() {
+			// After a panic the records of this part are missing.
+			_ = rc.cfg.Panics.Run(contain.Page, func() error {
+				found[i] = rc.fetch(ctx, origin, part, []protocol.Node{giver})
+				return nil
+			})
+		})
+	}
+
+	requests.Wait()
+
+	all := make(map[protocol.RecordName]recordgate.Fetched, len(names))
+	for _, some := range found {
+		maps.Copy(all, some)
+	}
+
+	return all
+}
+
+const (
+	fetchParts = 4
+	minPart    = 100 // records of a part, because a request has a price too
+)
 
 // fetch requests records from one holder after the other until none is missing. It accepts a
 // record only if it matches its name, and otherwise asks the next holder. The record gate

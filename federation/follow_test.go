@@ -150,7 +150,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 				return errors.New("nothing is damaged")
 			}
 
-			return t.Rewrite(h, store.Marshal(r))
+			return t.Rewrite(h, r.Stored(h.Name()))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -346,9 +346,8 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		gone := func(d signed.Digest) {
 			t.Helper()
 
-			if r, err := b.beta.holdings.storedRecord(b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh),
-				protocol.NameOf(d)); r != nil || err != nil {
-				t.Fatalf("on disk: %+v %v", r, err)
+			if text, ok, err := b.beta.recordOf(alpha, beta, protocol.NameOf(d)); ok || err != nil {
+				t.Fatalf("on disk: %s %v", text, err)
 			}
 		}
 		gone(full)

@@ -51,14 +51,22 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (
 	return page.JWS, nil
 }
 
-// recordsOf returns a function that finds the records that the domain to may have. For the own
-// domain these are the records that one of its streams to that domain names. For another
-// origin they are the records of its mesh stream and, if to is this domain, of the private
-// stream. The streams of an origin are looked up once, because their lock is held most of the
-// time while one is pulled.
-func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordName) (string, bool, error) {
+// A foundRecord is the result of a search for one record. found is false if there is none that the
+// caller may have.
+type foundRecord struct {
+	protocol.RecordParts
+	found bool
+	err   error
+}
+
+// recordsOf returns a function that finds the records that the domain to may have, one for each
+// name. For the own domain these are the records that one of its streams to that domain names.
+// For another origin they are the records of its mesh stream and, if to is this domain, of the
+// private stream. The streams of an origin are looked up once, because their lock is held most
+// of the time while one is pulled.
+func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func([]protocol.RecordName) ([]foundRecord, error) {
 	if origin == h.cfg.Domain {
-		return func(n protocol.RecordName) (string, bool, error) { return h.ownRecord(to, n) }
+		return func(names []protocol.RecordName) ([]foundRecord, error) { return h.ownRecords(to, names), nil }
 	}
 
 	auds := []directory.Audience{directory.Mesh}
@@ -66,47 +74,58 @@ func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.Reco
 		auds = append(auds, directory.Only(to))
 	}
 
-	var shown []*replica.Stream
+	var shown []store.StreamID
 	if o := h.origins.Get(origin); o != nil {
 		for _, aud := range auds {
-			shown = append(shown, o.Streams.ShownStream(aud))
+			if st := o.Streams.ShownStream(aud); st != nil {
+				shown = append(shown, st.Id)
+			}
 		}
 	}
 
-	return func(n protocol.RecordName) (string, bool, error) {
-		for _, st := range shown {
-			r, err := h.storedRecord(st, n)
-			if err != nil {
-				return "", false, err
-			}
-
-			if r != nil {
-				return r.Signed().String(), true, nil
-			}
-		}
-
-		return "", false, nil
-	}
+	return func(names []protocol.RecordName) ([]foundRecord, error) { return h.storedRecords(shown, names) }
 }
 
-func (h *holdings) ownRecord(to spiffeid.TrustDomain, name protocol.RecordName) (string, bool, error) {
+func (h *holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordName) []foundRecord {
+	auds := []directory.Audience{directory.Only(to)}
 	if h.access.lists(h.cfg.Domain, to) {
-		if text, ok, err := h.publisher.Record(directory.Mesh, name); ok || err != nil {
-			return text, ok, err
+		auds = []directory.Audience{directory.Mesh, directory.Only(to)}
+	}
+
+	found := make([]foundRecord, len(names))
+	for i, name := range names {
+		for _, aud := range auds {
+			parts, ok, err := h.publisher.Record(aud, name)
+			found[i] = foundRecord{parts, ok, err}
+
+			if ok || err != nil {
+				break
+			}
 		}
 	}
 
-	return h.publisher.Record(directory.Only(to), name)
+	return found
 }
 
-// storedRecord returns a record that another origin's stream names; nil if the stream doesn't
-// name it or doesn't exist.
-func (h *holdings) storedRecord(st *replica.Stream, name protocol.RecordName) (r *store.Record, err error) {
-	if st == nil {
-		return nil, nil
+// storedRecords returns the records that streams of another origin name. The error is
+// store.ErrStalled.
+func (h *holdings) storedRecords(streams []store.StreamID, names []protocol.RecordName) ([]foundRecord, error) {
+	found := make([]foundRecord, len(names))
+
+	for _, id := range streams {
+		records, err := h.store.Find(id, names)
+		if err != nil {
+			return nil, err
+		}
+
+		for i, record := range records {
+			if record != nil && !found[i].found {
+				found[i] = foundRecord{RecordParts: record.Parts(), found: true}
+			}
+		}
 	}
 
-	return h.store.Find(st.Id, name)
+	return found, nil
 }
 
 // documentFor returns the newest key document of another domain that lists a key; "" if none.

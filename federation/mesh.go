@@ -300,6 +300,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
 	wg.Go(func() { m.upkeep.staleness(ctx) })
 	wg.Go(func() { m.upkeep.judges(ctx) })
+	wg.Go(func() { m.publisher.SignAhead(ctx, m.access.audiences) })
 
 	if m.cfg.Verifier != nil {
 		wg.Go(func() { m.evidence.enforce(ctx) })

@@ -55,7 +55,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		must(t, err)
 		n := protocol.NameOf(page.Digests[0])
 
-		record, ok, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
+		record, ok, err := b.alpha.recordOf(alpha, beta, n)
 		if err != nil || !ok {
 			t.Fatal(err)
 		}

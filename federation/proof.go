@@ -32,7 +32,7 @@ func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid d
 			return "", errNoRegistration
 		}
 
-		text, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(digest))
+		record, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(digest))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
@@ -40,7 +40,7 @@ func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid d
 			return "", errNoRegistration
 		}
 
-		return text, nil
+		return record.Text(), nil
 	}
 
 	o, st, held, r, err := pv.heldRecord(origin, rid)
@@ -137,7 +137,7 @@ func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid d
 			return err
 		}
 
-		return t.Rewrite(now, rec.Record.Bytes())
+		return t.Rewrite(now, rec.Record.Stored(now.Name()))
 	})
 
 	return err

@@ -274,7 +274,7 @@ func (b *bench) countedExactly(rt *rapid.T) {
 			entry, err := b.beta.records.OpenEntry(alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID), kept.Record,
 				kinds.Project)
 			must(b.T, err)
-			size := int64(len(kept.Record.Bytes()))
+			size := int64(len(store.Marshal(kept.Record)))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})
 			byOwner.Add(store.OwnerKeyOf(entry), store.Share{Records: 1, Bytes: size})
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -393,35 +394,67 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	out, done := s.codecs.Compress(w, r)
 	defer done()
 
-	written, recordOf := 0, s.holdings.recordsOf(origin, from)
-	for _, hm := range req.Names {
-		n := protocol.RecordName{H: hm[0], M: hm[1]}
-		line := protocol.RecordLine{H: n.H, M: n.M}
-
-		text, ok, err := recordOf(n)
-		switch {
-		case errors.Is(err, store.ErrStalled):
-			return nil // the caller requests the omitted records again
-		case errors.Is(err, publish.ErrNotReady):
-			line.Error = string(directory.Unavailable)
-		case err != nil:
-			s.cfg.Logger.Error("serving a record failed", "origin", origin.Name(), "err", err)
-			line.Error = string(directory.Internal)
-		case !ok:
-			line.Error = string(directory.NotFound)
-		default:
-			line.Record = text
-		}
-
-		data := line.Bytes()
-		if written += len(data); written > protocol.MaxAnswer {
-			return nil
-		}
-
-		if _, err := out.Write(data); err != nil {
-			return nil // the caller is gone
-		}
+	names := make([]protocol.RecordName, len(req.Names))
+	for i, hm := range req.Names {
+		names[i] = protocol.RecordName{H: hm[0], M: hm[1]}
 	}
 
+	s.writeRecords(out, origin, names, s.holdings.recordsOf(origin, from))
+
 	return nil
+}
+
+// recordBatch is the number of records that are read together: it bounds how much of an answer
+// is in memory, and pays for one transaction of the store.
+const recordBatch = 16
+
+// writeRecords writes the lines of records, until the answer is full, the store fails or the
+// caller is gone.
+func (s *server) writeRecords(out io.Writer, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	find func([]protocol.RecordName) ([]foundRecord, error)) {
+	written := 0
+
+	var line []byte
+
+	for batch := range slices.Chunk(names, recordBatch) {
+		found, err := find(batch)
+		if err != nil {
+			if !errors.Is(err, store.ErrStalled) {
+				s.cfg.Logger.Error("reading records failed", "origin", origin.Name(), "err", err)
+			}
+
+			return // the caller requests the omitted records again
+		}
+
+		for i, name := range batch {
+			line = s.appendLine(line[:0], origin, name, found[i])
+			if written += len(line); written > protocol.MaxAnswer {
+				return
+			}
+
+			if _, err := out.Write(line); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// appendLine appends the line of a record, or of the reason why there is none.
+func (s *server) appendLine(data []byte, origin spiffeid.TrustDomain, name protocol.RecordName,
+	found foundRecord) []byte {
+	line := protocol.RecordLine{H: name.H, M: name.M}
+
+	switch {
+	case errors.Is(found.err, publish.ErrNotReady):
+		line.Error = string(directory.Unavailable)
+	case found.err != nil:
+		s.cfg.Logger.Error("serving a record failed", "origin", origin.Name(), "err", found.err)
+		line.Error = string(directory.Internal)
+	case !found.found:
+		line.Error = string(directory.NotFound)
+	default:
+		return protocol.AppendRecordLine(data, name, found.RecordParts)
+	}
+
+	return line.Append(data)
 }

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func TestARecordHasAHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
-		record, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
+		record, _, err := b.alpha.recordOf(alpha, beta, n)
 		must(t, err)
 		good, err := recordgate.Read(n, record, "")
 		must(t, err)
@@ -186,6 +187,16 @@ func TestReadLine(t *testing.T) {
 		spaced: l} {
 		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+
+	for _, disclosures := range [][]string{nil, {"d"}, {`not"base64`, "d"}} {
+		parts := protocol.RecordParts{Header: "h", Payload: []byte("payload"), Signature: "s", Disclosures: disclosures}
+		want := protocol.RecordLine{H: l.H, M: l.M, Record: parts.Text()}
+
+		got := protocol.AppendRecordLine(nil, protocol.RecordName{H: l.H, M: l.M}, parts)
+		if read, err := protocol.ParseRecordLine(bytes.TrimSuffix(got, []byte("\n"))); err != nil || read != want {
+			t.Errorf("%s is read as %+v, %v", got, read, err)
 		}
 	}
 

@@ -456,3 +456,17 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// recordOf returns the text of a record that a node gives to the domain to; false if there is none.
+func (s *site) recordOf(origin, to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
+	found, err := s.holdings.recordsOf(origin, to)([]protocol.RecordName{n})
+	if err != nil {
+		return "", false, err
+	}
+
+	if !found[0].found {
+		return "", false, found[0].err
+	}
+
+	return found[0].Text(), true, found[0].err
+}

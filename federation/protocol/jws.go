@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 var errJWS = errors.New("not a canonical compact JWS")
@@ -21,6 +22,37 @@ func JoinJWS(header string, payload []byte, signature string) string {
 	b = directory.B64.AppendEncode(append(append(b, header...), '.'), payload)
 
 	return string(append(append(b, '.'), signature...))
+}
+
+// RecordParts are a record in parts: those of its JWS, of which the payload alone is not encoded,
+// and its disclosures.
+type RecordParts struct {
+	Header      string
+	Payload     []byte
+	Signature   string
+	Disclosures []string
+}
+
+// Text returns the compact serialization of the record (signed.Record).
+func (p RecordParts) Text() string {
+	size := len(p.Header) + directory.B64.EncodedLen(len(p.Payload)) + len(p.Signature) + 3
+	for _, disclosure := range p.Disclosures {
+		size += len(disclosure) + 1
+	}
+
+	return strictjson.TextOf(p.appendText(make([]byte, 0, size)))
+}
+
+func (p RecordParts) appendText(data []byte) []byte {
+	data = append(append(data, p.Header...), '.')
+	data = append(directory.B64.AppendEncode(data, p.Payload), '.')
+	data = append(append(data, p.Signature...), '~')
+
+	for _, disclosure := range p.Disclosures {
+		data = append(append(data, disclosure...), '~')
+	}
+
+	return data
 }
 
 // SplitJWS takes a compact JWS apart: base64url without padding, spare bits or

@@ -49,10 +49,11 @@ type RecordLine struct {
 	Error  string         `json:"error"`
 }
 
-func (l RecordLine) Bytes() []byte {
-	data := strictjson.AppendText([]byte{'{'}, "h", l.H.String())
+func (l RecordLine) Bytes() []byte { return l.Append(nil) }
 
-	data = strictjson.AppendText(data, "m", l.M.String())
+// Append appends the line to data.
+func (l RecordLine) Append(data []byte) []byte {
+	data = appendLineOf(data, RecordName{l.H, l.M})
 	if l.Error != "" {
 		data = strictjson.AppendText(data, "error", l.Error)
 	} else {
@@ -60,6 +61,27 @@ func (l RecordLine) Bytes() []byte {
 	}
 
 	return append(data, '}', '\n')
+}
+
+// AppendRecordLine appends the line of a record.
+func AppendRecordLine(data []byte, name RecordName, parts RecordParts) []byte {
+	data = append(appendLineOf(data, name), `,"record":"`...)
+	from := len(data)
+	data = parts.appendText(data)
+
+	if text := strictjson.TextOf(data[from:]); strictjson.PlainPrefix(text) < len(text) { // no writer of ours makes it
+		return RecordLine{H: name.H, M: name.M, Record: parts.Text()}.Append(data[:0])
+	}
+
+	return append(data, '"', '}', '\n')
+}
+
+// appendLineOf appends the beginning of a line, up to its name.
+func appendLineOf(data []byte, name RecordName) []byte {
+	data = directory.B64.AppendEncode(append(data, `{"h":"`...), name.H[:])
+	data = directory.B64.AppendEncode(append(data, `","m":"`...), name.M[:])
+
+	return append(data, '"')
 }
 
 // ParseRecordLine reads a line of an answer. One that is written as this release writes it

@@ -3,6 +3,7 @@ package publish
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ type Publisher struct {
 	mu    sync.Mutex
 	Pages map[PageKey]Page
 	ready directory.Position // issue of the key document last found to list the signing key
-	known signatureCache     // signatures of records
+	known signatures         // of statements
 }
 
 // A signer signs as this node and returns the newest key documents.
@@ -123,15 +124,18 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 	if b.ready != protocol.Issue(doc) {
 		// The key is looked up in this document, because the keyring may still have the one before.
 		parts, err := protocol.SplitJWS(text)
+		kid := protocol.KeyIDOf(parts.Header)
+
 		if err == nil {
-			_, err = doc.Key(protocol.KeyIDOf(parts.Header))
+			_, err = doc.Key(kid)
 		}
 
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
 
-		b.ready, b.known = protocol.Issue(doc), signatureCache{}
+		b.ready = protocol.Issue(doc)
+		b.known.by(kid)
 	}
 
 	return text, nil
@@ -158,40 +162,51 @@ func (b *Publisher) Head() (string, error) {
 }
 
 // Record returns a record of the own domain with the disclosures of that stream.
-func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (string, bool, error) {
+func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (protocol.RecordParts, bool, error) {
 	payload, disclosures, ok := b.Source.Record(aud, name.H, name.M)
 	if !ok {
-		return "", false, nil
+		return protocol.RecordParts{}, false, nil
 	}
 
-	text, err := b.signedRecord(name.H, payload)
+	header, signature, err := b.signedRecord(name.H, payload)
 	if err != nil {
-		return "", false, err
+		return protocol.RecordParts{}, false, err
 	}
 
-	return signed.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
+	return protocol.RecordParts{Header: header, Payload: payload, Signature: signature, Disclosures: disclosures},
+		true, nil
 }
 
-// signedRecord signs a record as signed does. Records are many; once this node's key was found
-// in the key document, they are signed concurrently.
-func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, error) {
+// signedRecord signs a record as signed does, and returns the other parts of the JWS than the
+// payload. Records are many; once this node's key was found in the key document, they are signed
+// concurrently.
+func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (header, signature string, err error) {
 	doc := b.Source.KeyDocument()
 	b.mu.Lock()
 	if doc == nil || b.ready != protocol.Issue(doc) {
 		defer b.mu.Unlock()
-		return b.signed(signed.TypeRecord, payload)
+
+		text, err := b.signed(signed.TypeRecord, payload)
+		if err != nil {
+			return "", "", err
+		}
+
+		b.known.add(hash, text)
+		header, signature = partsOf(text)
+
+		return header, signature, nil
 	}
 
-	header, signature := b.known.of(hash)
+	header, signature = b.known.of(hash)
 	b.mu.Unlock()
 
 	if signature != "" {
-		return protocol.JoinJWS(header, payload, signature), nil
+		return header, signature, nil
 	}
 
 	text, err := b.keys.Sign(signed.TypeRecord, payload)
 	if err != nil {
-		return "", fmt.Errorf("federation: sign: %w", err)
+		return "", "", fmt.Errorf("federation: sign: %w", err)
 	}
 
 	b.mu.Lock()
@@ -201,7 +216,15 @@ func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, e
 		b.known.add(hash, text)
 	}
 
-	return text, nil
+	header, signature = partsOf(text)
+
+	return header, signature, nil
+}
+
+// partsOf returns the header and the signature of a JWS, both encoded.
+func partsOf(jws string) (header, signature string) {
+	header, _, _ = strings.Cut(jws, ".")
+	return header, jws[strings.LastIndexByte(jws, '.')+1:]
 }
 
 // GossipDigests bounds the digests of a gossiped page, so that it is under gossip.MaxMessage.

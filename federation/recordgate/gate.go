@@ -32,7 +32,7 @@ type Fetched struct {
 type Opened struct {
 	Fetched
 	Asked  protocol.RecordName
-	Bytes  []byte // as they are kept
+	Stored store.StoredRecord
 	Entry  *directory.Entry
 	Format store.Format // of a record that only a later release can open
 	Err    error
@@ -54,7 +54,8 @@ func (g *Gate) Open(origin spiffeid.TrustDomain, page *signed.Page,
 	limit.Parallel(len(all), func(i int) {
 		digest := page.Digests[i]
 		if rec, ok := records[protocol.NameOf(digest)]; ok && digest.Live() {
-			opened := Opened{Fetched: rec, Asked: protocol.NameOf(digest), Bytes: rec.Record.Bytes()}
+			name := protocol.NameOf(digest)
+			opened := Opened{Fetched: rec, Asked: name, Stored: rec.Record.Stored(name)}
 
 			opened.Entry, opened.Err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
 				return g.OpenEntry(origin, page.Epoch, digest, rec.Record, kinds.Project)

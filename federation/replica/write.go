@@ -112,7 +112,7 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 	}
 
 	if held.Record == store.RecordHeld {
-		if err := t.PutRecord(held, rec.Bytes); err != nil {
+		if err := t.PutRecord(held, rec.Stored); err != nil {
 			return e, err
 		}
 	}
@@ -143,7 +143,7 @@ func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec reco
 		return nil
 	}
 
-	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(len(rec.Bytes))
+	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(rec.Stored.Size())
 	if !wr.quotas.hasRoom(st, t, old, held) {
 		wr.overQuota(held)
 		return nil
@@ -182,7 +182,7 @@ func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]recordgate.O
 
 			entry := wr.keep(st, t, &was, held, rec)
 			if held.Record == store.RecordHeld {
-				if err := t.PutRecord(held, rec.Bytes); err != nil {
+				if err := t.PutRecord(held, rec.Stored); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"reflect"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // Entries and records are decoded as the CBOR library decodes them, also if the disk has
@@ -31,6 +33,21 @@ func TestDecodesAsTheLibraryDoes(t *testing.T) {
 			Header: rapid.String().Draw(t, "header"), Payload: rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
 			Signature:   rapid.String().Draw(t, "signature"),
 			Disclosures: rapid.SliceOf(rapid.String()).Draw(t, "disclosures"),
+		}
+
+		if ours, librarys := Marshal(&held), Marshal(held); !bytes.Equal(ours, librarys) {
+			t.Fatalf("%+v: got %x; the library %x", held, ours, librarys)
+		}
+
+		if ours, librarys := Marshal(&record), Marshal(record); !bytes.Equal(ours, librarys) &&
+			record.Payload != nil && record.Disclosures != nil { // for which the library writes null
+			t.Fatalf("%+v: got %x; the library %x", record, ours, librarys)
+		}
+
+		name := protocol.RecordName{H: held.H, M: held.M}
+		if stored := record.Stored(name); !bytes.Equal(stored, append(name.Bytes(), Marshal(&record)...)) ||
+			stored.Size() != len(Marshal(&record)) {
+			t.Fatalf("%+v: stored as %x", record, stored)
 		}
 
 		for _, c := range []struct {

@@ -107,8 +107,12 @@ func (r *Record) Is(n protocol.RecordName) bool {
 	return directory.HashOf(r.Payload) == n.H && signed.HashDisclosures(r.Disclosures) == n.M
 }
 
-// Bytes returns the form that is kept on disk.
-func (r *Record) Bytes() []byte { return Marshal(r) }
+// Parts returns the record in parts.
+func (r *Record) Parts() protocol.RecordParts {
+	return protocol.RecordParts{
+		Header: r.Header, Payload: r.Payload, Signature: r.Signature, Disclosures: r.Disclosures,
+	}
+}
 
 func (r *Record) Signed() signed.Record {
 	return signed.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
@@ -142,6 +146,13 @@ var encoding = func() cbor.EncMode {
 
 // Marshal encodes a value of the file.
 func Marshal(v any) []byte {
+	switch v := v.(type) {
+	case *Entry:
+		return appendEntry(make([]byte, 0, entrySize), v)
+	case *Record:
+		return appendRecord(nil, v)
+	}
+
 	data, err := encoding.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("federation: encode %T: %v", v, err)) // our own types, all of which encode
@@ -149,6 +160,9 @@ func Marshal(v any) []byte {
 
 	return data
 }
+
+// entrySize is more than an encoded entry has, unless its texts are long.
+const entrySize = 256
 
 // Unmarshal decodes what Marshal returned. It keeps nothing of b. It returns ErrStore if b is
 // something else.

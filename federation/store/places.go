@@ -2,6 +2,7 @@ package store
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
@@ -108,14 +109,45 @@ func (p *places) forget(ids ...StreamID) {
 	}
 }
 
-// Find returns the record of a name; nil if a stream has none.
-func (s *Store) Find(id StreamID, n protocol.RecordName) (r *Record, err error) {
-	for _, place := range s.Places.Of(id, n) {
-		r, err = ReadFor(s, id, func(t *Tx) (*Record, error) { return t.recordAt(place, n) })
-		if r != nil || err != nil {
-			break
-		}
+// Find returns the records of some names, read in one transaction; nil for those that a stream
+// doesn't have. The error is ErrStalled, ErrStore or one of the file.
+func (s *Store) Find(id StreamID, names []protocol.RecordName) ([]*Record, error) {
+	at := make([][]uint64, len(names))
+	none := true
+
+	for i, name := range names {
+		at[i] = s.Places.Of(id, name)
+		none = none && len(at[i]) == 0
 	}
 
-	return r, err
+	if none {
+		return make([]*Record, len(names)), nil
+	}
+
+	names = slices.Clone(names) // the read may go on after it is waited for
+
+	found, err := ReadFor(s, id, func(t *Tx) ([]*Record, error) {
+		records := make([]*Record, len(names))
+
+		for i, places := range at {
+			for _, place := range places {
+				record, err := t.recordAt(place, names[i])
+				if err != nil {
+					return nil, err
+				}
+
+				if record != nil {
+					records[i] = record
+					break
+				}
+			}
+		}
+
+		return records, nil
+	})
+	if found == nil && err == nil { // the stream is gone
+		found = make([]*Record, len(names))
+	}
+
+	return found, err
 }

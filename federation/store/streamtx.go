@@ -196,22 +196,22 @@ func (t *Tx) recordAt(place uint64, n protocol.RecordName) (*Record, error) {
 	return r, Unmarshal(data, r)
 }
 
-// PutRecord writes a record that h is to hold behind all others.
-func (t *Tx) PutRecord(held *Entry, data []byte) (err error) {
+// PutRecord writes a record of the name of held, which is to hold it, behind all others.
+func (t *Tx) PutRecord(held *Entry, record StoredRecord) (err error) {
 	if held.Place, err = t.Records.NextSequence(); err != nil {
 		return err
 	}
 
-	t.Delta = t.Delta.Plus(Usage{Records: 1, Bytes: int64(len(data))})
-	t.Owners.Add(held.Owner, Share{1, int64(len(data))})
+	t.Delta = t.Delta.Plus(Usage{Records: 1, Bytes: int64(record.Size())})
+	t.Owners.Add(held.Owner, Share{1, int64(record.Size())})
 	t.moves = append(t.moves, move{held.H, held.Place, false})
 
-	return t.Rewrite(held, data)
+	return t.Rewrite(held, record)
 }
 
-// Rewrite replaces the record that h holds by b.
-func (t *Tx) Rewrite(h *Entry, b []byte) error {
-	return t.Records.Put(placeKey(h.Place), append(h.Name().Bytes(), b...))
+// Rewrite replaces the record that held has by another of the same name.
+func (t *Tx) Rewrite(held *Entry, record StoredRecord) error {
+	return t.Records.Put(placeKey(held.Place), record)
 }
 
 // Size returns the bytes of the record that an entry holds.
@@ -220,7 +220,7 @@ func (t *Tx) Size(held *Entry) int64 {
 		return 0
 	}
 
-	return int64(max(0, len(t.Records.Get(placeKey(held.Place)))-len(held.Name().Bytes())))
+	return int64(StoredRecord(t.Records.Get(placeKey(held.Place))).Size())
 }
 
 func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }
