@@ -236,6 +236,8 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 	})
 	policy := w.file("policy.cedar", "@id(\"all\")\npermit (principal, action, resource);\n")
 
+	const key = "hTcAJlfmaYsKuS-7FkzfT2tmfb2fWCoQWOyG_QcFNsw"
+
 	const position = `,"revision":42,"index":"alpha.test=1780315200.42"}`
 
 	for args, want := range map[string]string{
@@ -247,7 +249,7 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"` + position,
 		"raft leave":             `{"href":"/v1/operator/raft","result":"left"` + position,
 		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"` + position,
-		"keys revoke KEY":        `{"href":"/v1/operator/keys","subject":"KEY","result":"revoked"` + position,
+		"keys revoke " + key:     `{"href":"/v1/operator/keys","subject":"` + key + `","result":"revoked"` + position,
 		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"` + position,
 		"peer set beta.test --records 5": `{"href":"/v1/operator/peers","subject":"beta.test","result":"updated"` +
 			position,

@@ -195,3 +195,24 @@ func TestWatchPrints(t *testing.T) {
 		}
 	})
 }
+
+// An audit log that is followed for the time of --timeout ends well.
+func TestFollowingAnAuditLogEndsAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := func(r *http.Request) (*http.Response, error) {
+			body := io.NopCloser(strings.NewReader(`{"node":"` + nodeID + `","lines":[],"more":false}`))
+			header := http.Header{"Content-Type": {"application/json"}}
+
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: body, Request: r}, nil
+		}
+		f := &feed{started: time.Now(), answers: []func(*http.Request) (*http.Response, error){page, stream("", nil)}}
+
+		var out, errs bytes.Buffer
+
+		args := []string{"audit", "--follow", "--timeout", "30s"}
+		if code := dialing(&out, &errs, "https://feed", f).run(t.Context(), args); code != 0 ||
+			!strings.Contains(errs.String(), "the time of --timeout is over") {
+			t.Errorf("exit code %d: %s", code, errs.String())
+		}
+	})
+}

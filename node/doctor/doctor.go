@@ -366,8 +366,9 @@ func (d *diagnosis) ports(ctx context.Context) {
 
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
+			reason := strings.TrimPrefix(port.Explain(l.key, l.address, err).Error(), l.key+": ")
 			d.say(l.key, StatusFailed, "end the process that listens there, or give another address",
-				"the node could not listen: %v", port.Explain(l.key, l.address, err))
+				"the node could not listen: %s", reason)
 
 			continue
 		}

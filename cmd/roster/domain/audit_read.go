@@ -180,7 +180,13 @@ func (r *auditReport) follow(ctx context.Context, nodes []auditNode) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			cause := context.Cause(ctx)
+			if errors.Is(cause, context.DeadlineExceeded) { // the directory has answered before
+				r.console.Note("Stopped following, because the time of --timeout is over.")
+				return r.end()
+			}
+
+			return cause
 		case line := <-lines:
 			if verifiers[line.node] == nil {
 				verifiers[line.node] = &audit.Verifier{}
