@@ -71,7 +71,12 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 			}
 
 			if _, err := strictjson.ParseObject(document); err != nil {
-				return cli.Failed(cli.ExitFailed, "%s can't be registered: %s", args[1],
+				name := args[1]
+				if name == "-" {
+					name = "standard input"
+				}
+
+				return cli.Failed(cli.ExitFailed, "%s can't be registered: %s", name,
 					strings.Replace(err.Error(), "the body", "it", 1))
 			}
 

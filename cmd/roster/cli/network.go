@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// NetworkCause returns why a request failed, in one line: a host without an address and a port at
-// which no process listens are named, instead of the system call that failed.
+// NetworkCause returns why a request failed, in one line: a host without an address and an address
+// that refused the connection are named, instead of the system call that failed.
 func NetworkCause(err error) string {
 	var (
 		lookup    *net.DNSError
@@ -22,7 +22,7 @@ func NetworkCause(err error) string {
 	case errors.As(err, &lookup):
 		return "this machine's resolver has no answer for " + lookup.Name
 	case errors.As(err, &operation) && errors.Is(err, syscall.ECONNREFUSED) && operation.Addr != nil:
-		return "connection refused: no process listens at " + operation.Addr.String()
+		return "connection refused by " + operation.Addr.String()
 	case errors.As(err, &request):
 		return FirstLine(request.Err.Error())
 	}

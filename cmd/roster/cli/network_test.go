@@ -21,7 +21,7 @@ func TestANetworkFailureNamesItsCause(t *testing.T) {
 			&net.DNSError{Err: "no such host", Name: "weather.example", Server: "192.0.2.1:53", IsNotFound: true}),
 		"this machine's resolver has no answer for weather.example": dial(
 			&net.DNSError{Err: "i/o timeout", Name: "weather.example", Server: "192.0.2.1:53", IsTimeout: true}),
-		"connection refused: no process listens at 127.0.0.1:9": dial(
+		"connection refused by 127.0.0.1:9": dial(
 			os.NewSyscallError("connect", syscall.ECONNREFUSED)),
 		"dial tcp 127.0.0.1:9: connect: network is unreachable": dial(
 			os.NewSyscallError("connect", syscall.ENETUNREACH)),
