@@ -545,7 +545,7 @@ func TestAlertsOfOneNode(t *testing.T) {
 	doctorSays("node", "audit")
 
 	// An SVID of a minute is not renewed.
-	roster("ca", "issue", "/roster/node/a", "--host", host, "--out", "a/node", "--lifetime", "1m")
+	roster("ca", "issue", "/roster/node/a", "--host", host, "--out", "a/node", "--lifetime", "1m", "--force")
 	p.eventuallyFires(t, "RosterSVIDAboutToEnd")
 	doctorSays("identity", "ends in")
 }
