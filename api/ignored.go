@@ -10,10 +10,12 @@ import (
 	"github.com/roster-mesh/roster/directory/spelling"
 )
 
-// knownParams returns the query parameters of each route as the description has them, by
-// method and path. Routes between nodes are absent: another domain may run a later release.
-func knownParams(routes []route) map[string][]string {
-	known := map[string][]string{}
+// knownParams are the query parameters of each route as the description has them, by method
+// and path. Routes between nodes are absent: another domain may run a later release.
+type knownParams map[string][]string
+
+func newKnownParams(routes []route) knownParams {
+	known := knownParams{}
 
 	for _, r := range routes {
 		if r.who.level != levelNode {
@@ -24,15 +26,15 @@ func knownParams(routes []route) map[string][]string {
 	return known
 }
 
-// checkParams names the parameters that the call's route doesn't know in Roster-Ignored: the
-// drafts say that a directory ignores them (AD-030). No draft says so of operators' routes,
+// check names the parameters that the call's route doesn't know in Roster-Ignored: the drafts
+// say that a directory ignores them (AD-030). No draft says so of operators' routes,
 // which refuse them: a filter that is ignored would show too much, or change it.
-func (s *Server) checkParams(call *request.Call, route *route) error {
+func (k knownParams) check(call *request.Call, route *route) error {
 	if len(call.Params) == 0 {
 		return nil
 	}
 
-	known, described := s.params[route.method+" "+route.path]
+	known, described := k[route.method+" "+route.path]
 	if !described {
 		return nil
 	}

@@ -209,7 +209,7 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, 
 		return err
 	}
 
-	if err := s.checkParams(call, route); err != nil {
+	if err := s.params.check(call, route); err != nil {
 		return err
 	}
 

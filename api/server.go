@@ -61,7 +61,7 @@ type Server struct {
 	browsers  *http.CrossOriginProtection // against pages of other sites (OPS-021)
 	surfaces  surfaces
 	router    *router
-	params    map[string][]string // that the query of a route may have
+	params    knownParams
 	handler   http.Handler
 }
 
@@ -96,7 +96,7 @@ func New(cfg Config) *Server {
 	server.freshness = newFreshness(&cfg, server.pools.Awaiting)
 	server.makeSurfaces()
 	server.router = newRouter(server.table())
-	server.params = knownParams(server.table())
+	server.params = newKnownParams(server.table())
 	server.handler = server.observe(http.HandlerFunc(server.answer))
 
 	return server

@@ -10,18 +10,6 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// Outcomes of a registration in a query. If a filter has left it out, the outcome is the
-// filter's name, as in Result.Excluded.
-const (
-	WhyFound     = "found"     // it is in the answer
-	WhyBehind    = "behind"    // others are better, and the limit is reached
-	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
-	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
-	WhyDuplicate = "duplicate" // nearly the same text as a better one of its owner
-	// its owner has its share of the answer, and others that match about as well go before it
-	WhyPerOwner = "per_owner"
-)
-
 // An Explanation is the outcome of one registration in a query, with the counts of the others.
 type Explanation struct {
 	Candidate Candidate // with evidence, and rated whether it is found or not

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
@@ -175,30 +174,6 @@ func (d dialect) part(members []strictjson.Member, input []byte) []byte {
 	}
 
 	return append(strictjson.AppendRaw(data, name, input), '}')
-}
-
-// resultOf returns the result in a JSON-RPC answer.
-func resultOf(body []byte) ([]byte, error) {
-	var answer struct {
-		Result jsontext.Value `json:"result"`
-		Error  *struct {
-			Code    int    `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-
-	err := json.Unmarshal(body, &answer)
-	switch {
-	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
-		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(answer.Error.Message))
-	case err == nil && answer.Error != nil:
-		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
-			answer.Error.Code)
-	case err != nil || len(answer.Result) == 0:
-		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
-	}
-
-	return answer.Result, nil
 }
 
 // unfailed refuses a task that did not succeed (AI-035), in either version's words.

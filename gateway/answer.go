@@ -14,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // passing are the statuses of an agent's that a client can do something about.
@@ -143,4 +145,81 @@ func explain(ctx context.Context, err error) error {
 	told.Err = err
 
 	return told
+}
+
+// resultOf returns the result in a JSON-RPC answer.
+func resultOf(body []byte) ([]byte, error) {
+	var answer struct {
+		Result jsontext.Value `json:"result"`
+		Error  *struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+
+	err := json.Unmarshal(body, &answer)
+	switch {
+	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
+		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(answer.Error.Message))
+	case err == nil && answer.Error != nil:
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
+			answer.Error.Code)
+	case err != nil || len(answer.Result) == 0:
+		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
+	}
+
+	return answer.Result, nil
+}
+
+// outputOf is an item of a batch's answer.
+func outputOf(r *invoke.Reply, err error) []byte {
+	if err == nil && len(r.Body) > 0 {
+		return r.Body
+	}
+
+	if err == nil {
+		return []byte("null")
+	}
+
+	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
+
+	var told *directory.Error
+
+	message := "something went wrong"
+	if errors.As(err, &told) {
+		message = told.Error()
+	}
+
+	return append(append([]byte(`{"error":`), append(strictjson.AppendText(data, "message", message), '}')...), '}')
+}
+
+// codeOf returns draft-cui's code for the error of an item (cui 5), as an answer of its
+// own would have it.
+func codeOf(p directory.Problem) string {
+	switch p {
+	case directory.BadRequest, directory.BadInput, directory.AgentBadRequest, directory.AgentUnprocessable:
+		return "InvalidInput"
+	case directory.NotFound, directory.AgentNotFound:
+		return "NotFound"
+	case directory.RateLimited, directory.AgentRateLimited:
+		return "RateLimited"
+	case directory.EndpointRefused, directory.AgentForbidden:
+		return "Forbidden"
+	case directory.AgentUnauthorized:
+		return "Unauthorized"
+	case directory.AgentConflict:
+		return "Conflict"
+	case directory.AgentTooLarge:
+		return "InvalidRequest"
+	case directory.AgentUnavailable:
+		return "Unavailable"
+	case directory.AgentTimeout:
+		return "Timeout"
+	case directory.NotInvocable:
+		return "NotInvocable"
+	case directory.Internal:
+		return "InternalError"
+	}
+
+	return "AgentError"
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/schema"
-	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // split returns the items of a body that is a batch; nil for any other body.
@@ -112,57 +110,4 @@ func (i *invocation) item(ctx context.Context, item []byte, at string) (reply *i
 	}
 
 	return reply, err
-}
-
-// outputOf is an item of a batch's answer.
-func outputOf(r *invoke.Reply, err error) []byte {
-	if err == nil && len(r.Body) > 0 {
-		return r.Body
-	}
-
-	if err == nil {
-		return []byte("null")
-	}
-
-	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
-
-	var told *directory.Error
-
-	message := "something went wrong"
-	if errors.As(err, &told) {
-		message = told.Error()
-	}
-
-	return append(append([]byte(`{"error":`), append(strictjson.AppendText(data, "message", message), '}')...), '}')
-}
-
-// codeOf returns draft-cui's code for the error of an item (cui 5), as an answer of its
-// own would have it.
-func codeOf(p directory.Problem) string {
-	switch p {
-	case directory.BadRequest, directory.BadInput, directory.AgentBadRequest, directory.AgentUnprocessable:
-		return "InvalidInput"
-	case directory.NotFound, directory.AgentNotFound:
-		return "NotFound"
-	case directory.RateLimited, directory.AgentRateLimited:
-		return "RateLimited"
-	case directory.EndpointRefused, directory.AgentForbidden:
-		return "Forbidden"
-	case directory.AgentUnauthorized:
-		return "Unauthorized"
-	case directory.AgentConflict:
-		return "Conflict"
-	case directory.AgentTooLarge:
-		return "InvalidRequest"
-	case directory.AgentUnavailable:
-		return "Unavailable"
-	case directory.AgentTimeout:
-		return "Timeout"
-	case directory.NotInvocable:
-		return "NotInvocable"
-	case directory.Internal:
-		return "InternalError"
-	}
-
-	return "AgentError"
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 )
 
+// MaxHead bounds one head of an exchange, in bytes: with ext and crit of the largest size.
+const MaxHead = 12 << 10
+
 // The bounds of a memberlist stream.
 const (
 	maxState    = 256 << 10 // members of a push/pull

@@ -121,12 +121,6 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// MaxMessage and MaxHead bound a message and one head of an exchange, in bytes.
-const (
-	MaxMessage = 16 << 10
-	MaxHead    = 12 << 10 // with ext and crit of the largest size
-)
-
 // A Mesh receives the pool's messages and supplies this node's heads; federation implements
 // it. Deliver and MergeHeads are called from one goroutine, with the ID that the sender's
 // connection proved. Heads is called from several.

@@ -28,6 +28,9 @@ const (
 	wireError        = 13
 )
 
+// MaxMessage bounds a message, in bytes.
+const MaxMessage = 16 << 10
+
 // maxPoolSize bounds the members that one push/pull may list. memberlist would allocate
 // memory for a million because of a ten-byte header.
 const maxPoolSize = 1024
