@@ -58,6 +58,7 @@ type preamble struct {
 	format uint
 	issuer spiffeid.TrustDomain
 	epoch  uint64
+	size   int // bytes
 }
 
 // readPreamble reads the preamble of a page or head. An error that is
@@ -83,7 +84,7 @@ func (d Dialect) readPreamble(structure Structure, payload []byte) (preamble, er
 		return preamble{}, fmt.Errorf("not a canonical %s", structure)
 	}
 
-	read := preamble{format: format, issuer: domain, epoch: epoch}
+	read := preamble{format: format, issuer: domain, epoch: epoch, size: len(written)}
 
 	return read, d.readable(structure, format, payload)
 }

@@ -1,10 +1,8 @@
 package signed
 
 import (
-	"errors"
+	"math"
 	"strconv"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -70,41 +68,56 @@ func AppendDigests(data []byte, ds []Digest) []byte {
 // Live reports whether d says that the registration is in the stream.
 func (d Digest) Live() bool { return d.Op == OpPut || d.Op == OpRenew }
 
-var errDigest = errors.New("not a digest")
-
 // maxDeadline is the end of the year 9999. Later times have no RFC 3339 form, and soon no exact
 // number in milliseconds.
 const maxDeadline = 253402300799
 
-// UnmarshalJSON decodes a digest of any of the forms. That the bytes are the
-// canonical ones is for the reader of the whole message to check, by writing it
-// again.
-func (d *Digest) UnmarshalJSON(data []byte) error {
-	var w struct {
-		U directory.RID   `json:"u"`
-		R uint64          `json:"r"`
-		O Op              `json:"o"`
-		H *directory.Hash `json:"h"`
-		M *directory.Hash `json:"m"`
-		X *int64          `json:"x"`
-		L uint32          `json:"l"`
-	}
-	if err := json.Unmarshal(data, &w); err != nil {
-		return err
+// listed reads the digests of a page, in any of their forms.
+func (s *scan) listed(text string) (all []Digest) {
+	s.text(text)
+
+	if s.has(`]`) {
+		return nil
 	}
 
-	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}
-	switch {
-	case d.Live() && w.H != nil && w.M != nil && w.X != nil && *w.X >= 0 && *w.X <= maxDeadline:
-		d.H = *w.H
-		d.M = *w.M
-		d.Deadline = *w.X
-	case d.Op == OpEnd && w.H != nil:
-		d.H = *w.H
-	case d.Op == OpDrop:
-	default:
-		return errDigest
+	for !s.bad {
+		all = append(all, s.digest())
+
+		if s.has(`]`) {
+			break
+		}
+
+		s.text(`,`)
 	}
 
-	return nil
+	return all
+}
+
+func (s *scan) digest() Digest {
+	rid, err := directory.ParseRID(s.between(`{"u":"`))
+	d := Digest{RID: rid, Revision: s.member(`,"r":`), Op: Op(s.between(`,"o":"`))}
+
+	if d.Op != OpDrop {
+		d.H = s.hashMember(`,"h":"`)
+	}
+
+	if d.Live() {
+		d.M = s.hashMember(`,"m":"`)
+		deadline, lifetime := s.member(`,"x":`), s.member(`,"l":`)
+		d.Deadline, d.Lifetime = int64(deadline), uint32(lifetime)
+		s.bad = s.bad || deadline > maxDeadline || lifetime > math.MaxUint32
+	}
+
+	s.text(`}`)
+	s.bad = s.bad || err != nil || !d.Live() && d.Op != OpEnd && d.Op != OpDrop
+
+	return d
+}
+
+func (s *scan) hashMember(text string) directory.Hash {
+	s.text(text)
+	h := s.hash()
+	s.text(`"`)
+
+	return h
 }

@@ -73,22 +73,23 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 		return nil, err
 	}
 
-	var w struct {
-		Aud  directory.Audience `json:"aud"`
-		From uint64             `json:"from"`
-		To   uint64             `json:"to"`
-		At   uint64             `json:"at"`
-		Iat  int64              `json:"iat"`
-		D    []Digest           `json:"d"`
-	}
-	if err := json.Unmarshal(payload, &w); err != nil {
+	in := scan{rest: payload[head.size:]}
+
+	audience, err := directory.ParseAudience(in.between(`,"aud":"`))
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
 
 	page := &Page{
-		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
-		Audience: w.Aud, From: w.From, To: w.To, At: w.At, IssuedAt: w.Iat, Digests: w.D,
+		Format: head.format, Issuer: head.issuer, Epoch: head.epoch, Audience: audience,
+		From: in.member(`,"from":`), To: in.member(`,"to":`), At: in.member(`,"at":`),
+		IssuedAt: int64(in.member(`,"iat":`)), Digests: in.listed(`,"d":[`),
 	}
+	if in.bad {
+		return nil, fmt.Errorf("%w: %w", errPage, errListed)
+	}
+
+	// The scan accepts several encodings of a value; the writer has one.
 	if page.Extension, err = ExtensionBehind(page.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
