@@ -81,6 +81,15 @@ func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wai
 	return left, wait, ok
 }
 
+// GiveBack returns n tokens that were taken of a key.
+func (r *Rates[K]) GiveBack(key K, of Rate, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	b := r.bucket(key, of, time.Now())
+	b.limiter.AllowN(b.used, -n)
+}
+
 // wait takes a token of a key once there is one, in the order of the calls. Its error is ctx's, or
 // context.DeadlineExceeded if ctx would end before.
 func (r *Rates[K]) wait(ctx context.Context, key K, of Rate) error {

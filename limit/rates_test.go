@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/limit"
@@ -89,4 +90,28 @@ func TestKeysAreBoundedAndForgotten(t *testing.T) {
 	if rates.Len() != 3 {
 		t.Errorf("%d keys are known, of which 3 were used lately", rates.Len())
 	}
+}
+
+// Tokens that are given back can be taken again, and no more than a full bucket has.
+func TestTokensAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rates := limit.NewRates[string](8)
+		slow := limit.Rate{PerSecond: 1, Burst: 10}
+
+		for range 100 {
+			if _, _, ok := rates.Take("k", slow, time.Now(), 10); !ok {
+				t.Fatal("tokens that were given back are not there")
+			}
+
+			rates.GiveBack("k", slow, 10)
+		}
+
+		time.Sleep(time.Minute)
+		rates.GiveBack("k", slow, 5)
+		time.Sleep(time.Minute)
+
+		if left, _, _ := rates.Take("k", slow, time.Now(), 0); left != 10 {
+			t.Errorf("%v tokens are left of 10", left)
+		}
+	})
 }

@@ -21,10 +21,13 @@ import (
 // its peers need an eighth of it.
 const maxNodeConns = 1024
 
+// apiListener is the name of the listener that is open to everyone.
+const apiListener = "api"
+
 // limited caps the connections of one of the node's listeners, and counts the rejected.
 func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.Listener {
 	return listener.Limit{
-		Max: most, PerAddress: perAddress, Division: n.cfg.Limits.Shares.Division(),
+		Max: most, PerAddress: perAddress, Paced: name == apiListener, Division: n.cfg.Limits.Shares.Division(),
 		OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
 		Rejected: n.metrics.Connections.WithLabelValues(name).Inc,
 	}.Listen(ln)

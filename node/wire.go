@@ -109,7 +109,8 @@ func startServer(n *Node, ln net.Listener) {
 		n.server.RegisterOnShutdown(n.gateway.Drain)
 	}
 
-	n.serve("api", n.server, n.limited("api", ln, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
+	limits := &n.cfg.Limits
+	n.serve(apiListener, n.server, n.limited(apiListener, ln, limits.Connections, limits.ConnectionsPerAddress))
 }
 
 // registerMetrics registers the metrics that read the node's state.

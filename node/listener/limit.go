@@ -17,10 +17,13 @@ type Limit struct {
 	// PerAddress is how many connections one address without a certificate may have; 0 is
 	// a sixteenth of Max.
 	PerAddress int
-	Division   limit.Division
-	OwnDomain  string
-	Operator   func(id string) bool // see limit.SharesConfig
-	Rejected   func()               // called for every connection that is closed by the limit
+	// Paced is whether connections of an address count that end without a certificate, whether their
+	// handshake fails or not: see limitedConn.count. The connections must be TLS.
+	Paced     bool
+	Division  limit.Division
+	OwnDomain string
+	Operator  func(id string) bool // see limit.SharesConfig
+	Rejected  func()               // called for every connection that is closed by the limit
 }
 
 // Listen returns ln with the limit.
@@ -42,16 +45,27 @@ func (l Limit) Listen(ln net.Listener) net.Listener {
 // which an address has an eighth. If that is full, the oldest connection is closed for the
 // new one, so that silent clients can't block it.
 //
-// A connection that finds no place is closed at once.
+// A connection that finds no place is closed at once, and so is one of an address that opened too
+// many without a certificate: a handshake costs half a millisecond of a processor.
 type connLimiter struct {
 	net.Listener
 	config  Limit
 	conns   *limit.Shares
 	pending *limit.Shares
+	opened  *limit.Rates[string] // connections without a certificate, by address and network
+	pace    limit.Rate           // of opened, of one address; a network has twice that
 
 	mu    sync.Mutex // guards the rest, and the places of all connections
 	queue list.List  // of *limitedConn that are pending, the oldest first
 }
+
+// An address may open as many connections without a certificate in openedWindow seconds as it may
+// have, and minOpened at least.
+const (
+	openedWindow = 16
+	minOpened    = 512
+	maxOpeners   = 1 << 16 // addresses and networks that are known
+)
 
 func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 	all := int64(config.Max)
@@ -68,6 +82,11 @@ func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 		Listener: ln,
 		config:   config,
 		conns:    limit.NewShares(conns),
+		opened:   limit.NewRates[string](maxOpeners),
+		pace: limit.Rate{
+			PerSecond: float64(max(minOpened, conns.Address)) / openedWindow,
+			Burst:     int(max(minOpened, conns.Address)),
+		},
 		pending: limit.NewShares(limit.SharesConfig{
 			Places: pending, Strangers: pending, Network: max(1, pending/4), Address: max(1, pending/8),
 		}),
@@ -105,6 +124,9 @@ func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	defer l.mu.Unlock()
 
 	conn = &limitedConn{Conn: raw, limiter: l, from: limit.StrangerAt(raw.RemoteAddr().String())}
+	if !l.mayOpen(conn.from) {
+		return nil, nil
+	}
 
 	release, refused := l.conns.Take(conn.from, 1)
 	if refused == nil {
@@ -132,6 +154,27 @@ func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	return conn, evicted
 }
 
+// mayOpen counts a connection of an address, and reports whether that may open it. Those that turn
+// out to have a certificate are given back.
+func (l *connLimiter) mayOpen(from limit.Caller) bool {
+	if !l.config.Paced {
+		return true
+	}
+
+	now := time.Now()
+	if _, _, ok := l.opened.Take(from.ID, l.pace, now, 1); !ok || from.Group == "" {
+		return ok
+	}
+
+	_, _, ok := l.opened.Take(from.Group, twice(l.pace), now, 1)
+
+	return ok
+}
+
+func twice(rate limit.Rate) limit.Rate {
+	return limit.Rate{PerSecond: 2 * rate.PerSecond, Burst: 2 * rate.Burst}
+}
+
 // oldestPending returns the oldest pending connection whose end makes room in a scope for
 // one of a client.
 func (l *connLimiter) oldestPending(from limit.Caller, scope limit.Scope) *limitedConn {
@@ -156,9 +199,24 @@ type limitedConn struct {
 	from    limit.Caller // the address
 
 	// Guarded by the limiter's lock.
-	release func()        // of its place; nil after its end
-	queued  *list.Element // while it is pending, as is timer
-	timer   *time.Timer
+	release   func()        // of its place; nil after its end
+	queued    *list.Element // while it is pending, as is timer
+	timer     *time.Timer
+	givenBack bool // it has a certificate, and counts no more for its address
+}
+
+// giveBack has a connection with a certificate not count for its address, once.
+func (c *limitedConn) giveBack() {
+	if c.givenBack || !c.limiter.config.Paced {
+		return
+	}
+
+	c.givenBack = true
+	c.limiter.opened.GiveBack(c.from.ID, c.limiter.pace, 1)
+
+	if c.from.Group != "" {
+		c.limiter.opened.GiveBack(c.from.Group, twice(c.limiter.pace), 1)
+	}
 }
 
 // HandshakeDone takes the state of a connection after its handshake, and gives it a place of
@@ -193,6 +251,9 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 	defer l.mu.Unlock()
 
 	known := client.Kind != limit.Stranger
+	if known {
+		conn.giveBack()
+	}
 
 	if conn.release == nil || !known && conn.queued == nil {
 		return true

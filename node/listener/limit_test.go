@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -321,6 +322,66 @@ func TestClosedConnectionsAreNotCounted(t *testing.T) {
 			t.Fatalf("when all have gone %d have places", l.conns.Held())
 		}
 	}
+}
+
+// An address opens a bounded number of connections without a certificate, because each handshake costs
+// the node more than its sender. Those that show a certificate don't count, nor do other addresses.
+//
+// Requirement: SEC-001, OPS-020
+func TestAnAddressOpensConnectionsAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := limited(32768, func() {})
+		config.Paced = true
+		l := newConnLimiter(nil, config)
+		ada := limit.Caller{Kind: limit.Own, ID: "ada"}
+
+		open := func(addr string, count int, client limit.Caller) (opened int) {
+			for range count {
+				conn, _ := l.admit(fixedConn{addr: addr})
+				if conn == nil {
+					continue
+				}
+
+				opened++
+
+				if client != (limit.Caller{}) {
+					l.classify(conn, client)
+				}
+
+				_ = conn.Close()
+			}
+
+			return opened
+		}
+
+		if opened := open("192.0.2.1:1", 10_000, ada); opened != 10_000 {
+			t.Errorf("a client with a certificate opens %d of 10000", opened)
+		}
+
+		stranger := limit.Caller{Kind: limit.Stranger, ID: "192.0.2.1"}
+		if opened := open("192.0.2.1:1", 1000, stranger) + open("192.0.2.1:1", 9000, limit.Caller{}); opened != 2048 {
+			t.Errorf("an address opens %d, want 2048", opened)
+		}
+
+		if opened := open("192.0.2.2:1", 100, stranger); opened != 100 {
+			t.Errorf("another address opens %d of 100", opened)
+		}
+
+		network := 0
+		for host := range 10 {
+			network += open(fmt.Sprintf("[2001:db8:0:%d::1]:1", host), 1000, limit.Caller{})
+		}
+
+		if network != 4096 {
+			t.Errorf("a /48 opens %d, want 4096", network)
+		}
+
+		<-time.After(time.Second)
+
+		if opened := open("192.0.2.1:1", 1000, limit.Caller{}); opened != 128 {
+			t.Errorf("an address opens %d more in a second, want 128", opened)
+		}
+	})
 }
 
 // A fixedConn is a silent connection from an address.
