@@ -142,7 +142,7 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 
 	node := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
 	node.reloader.current.Store(&cfg)
-	node.metrics = metrics.New()
+	node.metrics = metrics.New(programVersion())
 	node.answers = drainTimeout
 
 	if env.Together {

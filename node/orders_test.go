@@ -30,7 +30,7 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 
 	var log bytes.Buffer
 
-	m := metrics.New()
+	m := metrics.New("1.0.0")
 	r := &commandRecorder{trail: trail, log: slog.New(slog.NewTextHandler(&log, nil)), unchecked: m.Unchecked}
 	r.missed(1, 5, 4, 4) // none
 

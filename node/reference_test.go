@@ -27,7 +27,7 @@ var described = regexp.MustCompile(`^Desc\{fqName: "(roster_\w+)", help: ("(?:[^
 //
 // Requirement: OPS-035
 func TestReferenceOfMetrics(t *testing.T) {
-	registry := metrics.New().Registry
+	registry := metrics.New("1.0.0").Registry
 	registry.MustRegister(&metrics.Collector{})
 
 	descs := make(chan *prometheus.Desc)

@@ -40,9 +40,9 @@ const (
 	MissedEndpoint = "endpoint"
 )
 
-// New returns metrics that are all 0. A Collector is registered once the node has the parts that it
-// reads.
-func New() *Set {
+// New returns metrics that are all 0, but for the version of the program. A Collector is registered
+// once the node has the parts that it reads.
+func New(version string) *Set {
 	m := &Set{
 		Registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -80,8 +80,14 @@ func New() *Set {
 			"reason"),
 	}
 
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.",
+	}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+
 	m.Registry.MustRegister(
-		m.Proofs, m.Unchecked, m.requests, m.handshakes, m.credentials, m.Probes, m.shed, m.refused, m.Connections,
+		build, m.Proofs, m.Unchecked, m.requests, m.handshakes, m.credentials, m.Probes, m.shed, m.refused,
+		m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
