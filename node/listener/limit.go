@@ -17,8 +17,8 @@ type Limit struct {
 	// PerAddress is how many connections one address without a certificate may have; 0 is
 	// a sixteenth of Max.
 	PerAddress int
-	// Paced is whether connections of an address count that end without a certificate, whether their
-	// handshake fails or not: see limitedConn.count. The connections must be TLS.
+	// Paced bounds how many connections without a certificate one address opens: in openedWindow seconds
+	// as many as it may have at once. All connections must be TLS.
 	Paced     bool
 	Division  limit.Division
 	OwnDomain string
