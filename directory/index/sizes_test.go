@@ -14,6 +14,7 @@ func TestSizesLookup(t *testing.T) {
 	few, many := index.NewView(alpha), index.NewView(alpha)
 	for i, e := range population(20_000) {
 		many.Own().Put(e)
+
 		if i < 2000 {
 			few.Own().Put(e)
 		}

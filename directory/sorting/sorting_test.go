@@ -19,6 +19,7 @@ func byBoth(a, b item) int { return cmp.Or(byKey(a, b), cmp.Compare(a.place, b.p
 func TestListsAreSortedAsBySlices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfN(rapid.IntRange(0, 9), 0, 200).Draw(t, "keys")
+
 		var list []item
 		for place, key := range keys {
 			list = append(list, item{key, place})
@@ -28,6 +29,7 @@ func TestListsAreSortedAsBySlices(t *testing.T) {
 
 		stable := slices.Clone(list)
 		sorting.StableFunc(stable, byKey)
+
 		if !slices.Equal(stable, want) {
 			t.Fatalf("StableFunc: %v, want %v", stable, want)
 		}
