@@ -11,5 +11,3 @@ var (
 	mustProject  = directorytest.Project
 	wantRefusal  = directorytest.WantRefusal
 )
-
-const noon = directorytest.Noon
