@@ -55,7 +55,9 @@ func TestAnswersOfAgentsAreBounded(t *testing.T) {
 
 	t.Cleanup(func() { close(over) }) // before the server's, which waits for its handlers
 
-	for i := range 4 { // each has 64 places
+	const agents = 16 // each has 8 places for one identity
+
+	for i := range agents {
 		m.registerAgent(0, "agent/ada", fmt.Sprintf("hoard-%d", i), server.URL, `"input_schema":{}`)
 		m.registerAgent(0, "agent/ada", fmt.Sprintf("events-%d", i), server.URL+"/events", `"input_schema":{}`)
 	}
@@ -72,14 +74,14 @@ func TestAnswersOfAgentsAreBounded(t *testing.T) {
 		request  func(i int) (path string, body []byte)
 	}{
 		{"answers without an end", 120, func(i int) (string, []byte) {
-			return fmt.Sprintf("/agents/hoard-%d/invoke", i%4), []byte(`{"a":1}`)
+			return fmt.Sprintf("/agents/hoard-%d/invoke", i%agents), []byte(`{"a":1}`)
 		}},
-		{"batches", 4, func(i int) (string, []byte) { return fmt.Sprintf("/agents/hoard-%d/invoke", i%4), batch }},
+		{"batches", 4, func(i int) (string, []byte) { return fmt.Sprintf("/agents/hoard-%d/invoke", i%agents), batch }},
 		{"calls of a tool", 120, func(i int) (string, []byte) {
-			return "/mcp", tool(fmt.Sprintf("hoard-%d", i%4), "")
+			return "/mcp", tool(fmt.Sprintf("hoard-%d", i%agents), "")
 		}},
 		{"streams to a tool", 120, func(i int) (string, []byte) {
-			return "/mcp", tool(fmt.Sprintf("events-%d", i%4), "")
+			return "/mcp", tool(fmt.Sprintf("events-%d", i%agents), "")
 		}},
 	} {
 		m.hoards(node.API, attack.name, attack.requests, attack.request)

@@ -160,8 +160,9 @@ func (m *runningMesh) flood(attack attack, answers map[int]int) (stop func()) {
 		clients sync.WaitGroup
 	)
 
-	for range judgementsAtOnce {
-		client := m.as(0, "agent/eve")
+	// Two identities, because one may have half of them at one agent.
+	for i := range judgementsAtOnce {
+		client := m.as(0, []string{"agent/eve", "agent/ada"}[i%2])
 
 		clients.Go(func() {
 			for ctx.Err() == nil {

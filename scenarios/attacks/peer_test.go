@@ -224,6 +224,61 @@ func TestAPeerHasTheShareOfTwoIdentities(t *testing.T) {
 	}
 }
 
+// A peer with twenty identities holds an eighth of the places of an agent by streams that it doesn't
+// read, and others invoke the agent meanwhile (finding 35).
+//
+// Requirement: SEC-004
+func TestAPeerHoldsFewPlacesOfAnAgent(t *testing.T) {
+	m := startMesh(t, "--domains", "2")
+	api := m.Domains[0].Nodes[0].API
+	over := make(chan struct{})
+
+	server := m.agentServer(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		_ = http.NewResponseController(w).Flush()
+
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	})
+
+	t.Cleanup(func() { close(over) }) // before the server's, which waits for its handlers
+
+	m.registerAgent(0, "agent/ada", "slow", server.URL, `"input_schema":{}`)
+
+	stream := func(client *http.Client) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/agents/slow/invoke",
+			strings.NewReader(`{}`))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "text/event-stream")
+
+		answer, err := client.Do(req)
+		must(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+
+		return answer.StatusCode
+	}
+
+	held := 0
+
+	for _, client := range m.foreign(1, 20) {
+		for stream(client) == http.StatusOK {
+			held++
+		}
+	}
+
+	if held != 8 {
+		t.Errorf("a peer holds %d of an agent's 64 places, want 8", held)
+	}
+
+	if status := stream(m.as(0, "agent/bob")); status != http.StatusOK {
+		t.Errorf("an identity of the domain is answered %d", status)
+	}
+}
+
 // foreign returns clients of the first domain that show identities of another.
 func (m *runningMesh) foreign(domain, count int) (clients []*http.Client) {
 	m.t.Helper()
