@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -119,6 +120,12 @@ func (s *Store) shutdown() error {
 
 	var down raft.Future
 	if s.group.raft != nil {
+		// Raft never answers a committed entry that its state machine has not begun by now.
+		ending, cancel := context.WithTimeout(context.Background(), s.cfg.Timing.Heartbeat)
+		_, _ = s.proposer.pause(ending)
+
+		cancel()
+
 		down = s.group.raft.Shutdown()
 	}
 

@@ -1,0 +1,35 @@
+package consensus
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// A member stops while a write is under way: the entry is answered, and nothing waits for ever.
+func TestAMemberStopsWhileItWrites(t *testing.T) {
+	for i := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDomain(t, 1, nil)
+			d.ready()
+
+			var writes sync.WaitGroup
+			for range 8 {
+				writes.Go(func() {
+					_, _ = d.nodes[0].Register(t.Context(), put(t, ada, "agent", 600)) // it may come too late
+				})
+			}
+
+			for range i * 20 { // so that the entry is at various places when the member stops
+				runtime.Gosched()
+			}
+
+			if err := d.nodes[0].Close(); err != nil {
+				t.Error(err)
+			}
+
+			writes.Wait()
+		})
+	}
+}
