@@ -308,38 +308,17 @@ func ParseStatement(payload []byte) (*Claims, error) { return OwnDialect().Parse
 // makes. With an error that is ErrUnsupported come claims that have their Format,
 // Issuer, RID, Op and Epoch alone.
 func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
-	var change Change
-
-	in := scan{rest: payload}
-	in.text(`{"v":1,"format":`)
-	format := in.format()
-
-	issuer, err := spiffeid.TrustDomainFromString(in.between(`,"iss":"`))
-	if err != nil {
-		return nil, errStatement
-	}
-
-	change.Issuer = issuer
-
-	if change.RID, err = directory.ParseRID(in.between(`,"uid":"`)); err != nil {
-		return nil, errStatement
-	}
-
-	change.Op = Op(in.between(`,"op":"`))
-	change.Epoch = in.member(`,"epoch":`)
-
-	// The scan accepts several encodings of a value; the writer has one.
 	room := statementRooms.Get().(*[]byte)
 	defer statementRooms.Put(room)
 
-	begun := appendStatementPreamble((*room)[:0], format, &change)
-	*room = begun
+	in := scan{rest: payload}
 
-	if in.bad || format == 0 || change.Op != OpPut && change.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
-		return nil, errStatement
+	format, change, err := in.statementPreamble(payload, room)
+	if err != nil {
+		return nil, err
 	}
 
-	bare := &Claims{Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch}
+	bare := &Claims{Format: format, Issuer: change.Issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch}
 	if err := d.readable(StructureStatement, format, payload); errors.Is(err, ErrUnsupported) {
 		return bare, err
 	} else if err != nil {
@@ -369,8 +348,8 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	}
 
 	claims := &Claims{
-		Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch, Revision: change.Revision,
-		Prev:     change.Prev,
+		Format: format, Issuer: change.Issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch,
+		Revision: change.Revision, Prev: change.Prev,
 		IssuedAt: change.IssuedAt, Since: change.Since, Leaf: change.Leaf, Extension: extension, reg: set(reg),
 		doc: set(doc),
 	}
@@ -389,6 +368,32 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	}
 
 	return claims, nil
+}
+
+// statementPreamble reads the members with which a statement of every format begins. It uses room
+// to write them again.
+func (s *scan) statementPreamble(payload []byte, room *[]byte) (format uint, change Change, err error) {
+	s.text(`{"v":1,"format":`)
+	format = s.format()
+
+	if change.Issuer, err = spiffeid.TrustDomainFromString(s.between(`,"iss":"`)); err != nil {
+		return 0, change, errStatement
+	}
+
+	if change.RID, err = directory.ParseRID(s.between(`,"uid":"`)); err != nil {
+		return 0, change, errStatement
+	}
+
+	change.Op = Op(s.between(`,"op":"`))
+	change.Epoch = s.member(`,"epoch":`)
+
+	// The scan accepts several encodings of a value; the writer has one.
+	*room = appendStatementPreamble((*room)[:0], format, &change)
+	if s.bad || format == 0 || change.Op != OpPut && change.Op != OpEnd || !bytes.HasPrefix(payload, *room) {
+		return 0, change, errStatement
+	}
+
+	return format, change, nil
 }
 
 // statementRooms are buffers of ParseStatement, which grow to a statement's size.
