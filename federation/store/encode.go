@@ -34,7 +34,9 @@ const nameSize = len(protocol.RecordName{}.H) + len(protocol.RecordName{}.M)
 func appendRecord(data []byte, r *Record) []byte {
 	data = appendText(appendHead(data, cborArray, 4), r.Header)
 	data = append(appendHead(data, cborBytes, uint64(len(r.Payload))), r.Payload...)
-	data = appendHead(appendText(data, r.Signature), cborArray, uint64(len(r.Disclosures)))
+	data = appendText(data, r.Signature)
+
+	data = appendHead(data, cborArray, uint64(len(r.Disclosures)))
 	for _, disclosure := range r.Disclosures {
 		data = appendText(data, disclosure)
 	}
