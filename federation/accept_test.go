@@ -22,6 +22,7 @@ func (b *bench) looked() receivedPage {
 	made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), 100, false)
 	must(b.T, err)
 	p := b.beta.receiver.receive(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
+	b.beta.receiver.fetchFor(b.Context(), &p)
 	must(b.T, p.err)
 
 	return p

@@ -73,9 +73,9 @@ type pullRun struct {
 }
 
 // pullOn pulls pages until the node has no more, or until a page does not advance
-// the stream; done is true in the first case. Up to three pages are in the pipeline: one is
-// written to disk, the records of the next are judged, and those of the third are fetched.
-// This uses the processors of both ends.
+// the stream; done is true in the first case. Up to four pages are in the pipeline: one is
+// written to disk, the records of the next are judged, those of the third are fetched, and the
+// fourth is asked for. This uses the processors of both ends.
 func (pl *puller) pullOn(ctx context.Context, run pullRun) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	all, end := pl.bring(ctx, run)
@@ -84,6 +84,7 @@ func (pl *puller) pullOn(ctx context.Context, run pullRun) (done bool, err error
 
 	for ready := range all {
 		if ready.err != nil {
+			ready.span.Done(ready.err)
 			return false, ready.err
 		}
 
@@ -110,11 +111,11 @@ type judged struct {
 	opened map[directory.RID]recordgate.Opened
 }
 
-// bring starts the first two stages of the pipeline. It returns the channel of pages ready to
+// bring starts the first three stages of the pipeline. It returns the channel of pages ready to
 // be written, and a function that waits for the stages and reports whether the node has no
-// more pages. At most two pages wait, one in each stage.
+// more pages. At most three pages wait, one in each stage.
 func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end func() bool) {
-	asked, all := make(chan receivedPage), make(chan judged)
+	asked, fetched, all := make(chan receivedPage), make(chan receivedPage), make(chan judged)
 
 	var stages sync.WaitGroup
 	whole := false // written by the first stage until that has ended
@@ -123,9 +124,19 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 		whole = pl.askOn(ctx, run, asked)
 	})
 	stages.Go(func() {
-		defer close(all)
+		defer close(fetched)
 
 		for received := range asked {
+			if pl.receiver.fetchFor(received.span.In(run.budget.asking), &received); !hand(ctx, fetched, received) {
+				received.span.Done(ctx.Err())
+				return
+			}
+		}
+	})
+	stages.Go(func() {
+		defer close(all)
+
+		for received := range fetched {
 			j := judged{receivedPage: received}
 			if received.err == nil {
 				j.opened = pl.receiver.open(received.span.In(ctx), received)
@@ -139,13 +150,12 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 	})
 
 	return all, func() bool {
-		stages.Wait() // if ctx ends, the second stage ends before the first
+		stages.Wait() // if ctx ends, the later stages end before the first
 		return whole
 	}
 }
 
-// askOn pulls pages with their records and passes them to the next stage. It reports whether
-// the node has no more.
+// askOn pulls pages and passes them to the next stage. It reports whether the node has no more.
 func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
 	since, done := run.since, replica.Ahead{}
 
@@ -172,8 +182,8 @@ func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage
 	}
 }
 
-// askFor pulls the page from since on, with its records. none is true if the node has none. The span
-// of a page that was received is ended once it is applied.
+// askFor pulls the page from since on. none is true if the node has none. The span of a page that
+// was received is ended once it is applied.
 func (pl *puller) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
 	ctx, whole := pl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
 	inside, step := span.Start(ctx, span.Ask)

@@ -39,7 +39,7 @@ type receiver struct {
 func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (*replica.Page, protocol.Code, error) {
 	received := rc.receive(ctx, from, giver, text, replica.Ahead{})
-	if received.err != nil {
+	if rc.fetchFor(ctx, &received); received.err != nil {
 		return nil, "", received.err
 	}
 
@@ -64,14 +64,16 @@ func (rc *receiver) open(ctx context.Context, page receivedPage) map[directory.R
 type receivedPage struct {
 	*replica.Page
 	origin  *replica.Origin
+	from    replica.Sender
+	giver   protocol.Node
+	ahead   replica.Ahead // the position of the stream after the pages before this one
 	records map[protocol.RecordName]recordgate.Fetched
 	span    span.Span // of the page; the zero Span if the caller of receive ends it
 	err     error
 }
 
-// receive verifies a page, compares it and fetches its records. It changes no stored data. A
-// panic counts as a malformed page. ahead is the position of the stream after the pages
-// before this one.
+// receive verifies a page and compares it. It changes no stored data. A panic counts as a
+// malformed page. ahead is the position of the stream after the pages before this one.
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
 	ahead replica.Ahead) (received receivedPage) {
 	err := rc.cfg.Panics.Run(contain.Page, func() error {
@@ -89,18 +91,36 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 			return nil
 		}
 
-		received.origin = origin
-		received.Page = page
-		received.records, received.err = rc.prefetch(ctx, origin, page, giver, ahead)
+		received = receivedPage{Page: page, origin: origin, from: from, giver: giver, ahead: ahead}
 
 		return nil
 	})
 	if err != nil {
-		refusal := &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
-		return receivedPage{err: rc.refuse(from, text, refusal)}
+		return receivedPage{err: rc.refusePanic(from, text, err)}
 	}
 
 	return received
+}
+
+// fetchFor fetches the records of a page that was received. It changes no stored data. A panic
+// counts as a malformed page.
+func (rc *receiver) fetchFor(ctx context.Context, received *receivedPage) {
+	if received.err != nil {
+		return
+	}
+
+	err := rc.cfg.Panics.Run(contain.Page, func() error {
+		received.records, received.err = rc.prefetch(ctx, received.origin, received.Page, received.giver, received.ahead)
+		return nil
+	})
+	if err != nil {
+		received.err = rc.refusePanic(received.from, received.Text, err)
+	}
+}
+
+// refusePanic refuses a page that caused a panic.
+func (rc *receiver) refusePanic(from replica.Sender, text string, panicked error) error {
+	return rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: panicked})
 }
 
 // verify passes a page through the gate. It requests the origin's newest key document if the

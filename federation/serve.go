@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
@@ -357,14 +356,14 @@ func unavailable(err error) error {
 func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRecordsBody))
 
-	var (
-		req      protocol.RecordsRequest
-		tooLarge *http.MaxBytesError
-	)
+	var tooLarge *http.MaxBytesError
+
+	req, malformed := protocol.ParseRecordsRequest(body)
+
 	switch {
 	case errors.As(err, &tooLarge):
 		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", protocol.MaxRecordsBody)
-	case err != nil || json.Unmarshal(body, &req) != nil || len(req.Names) > protocol.MaxNames:
+	case err != nil || malformed != nil || len(req.Names) > protocol.MaxNames:
 		return directory.Refuse(directory.BadRequest,
 			`the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
 	}

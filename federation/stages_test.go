@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -211,8 +212,35 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// What comes before it is written waits in two pages with their records, however much
-// the origin has; a third is with whoever writes.
+// The short way to read a request and the parser agree, and what is no request is refused.
+func TestReadRequest(t *testing.T) {
+	name := [2]directory.Hash{directory.HashOf([]byte("h")), directory.HashOf([]byte("m"))}
+	for n := range 3 {
+		want := protocol.RecordsRequest{Origin: "alpha.test", Names: slices.Repeat([][2]directory.Hash{name}, n)}
+		text := string(want.Bytes())
+
+		for _, body := range []string{text, strings.ReplaceAll(text, ",", ", "), text + "\n"} {
+			got, err := protocol.ParseRecordsRequest([]byte(body))
+			if err != nil || got.Origin != want.Origin || !slices.Equal(got.Names, want.Names) {
+				t.Errorf("%s is read as %+v, %v", body, got, err)
+			}
+		}
+	}
+
+	good := string(protocol.RecordsRequest{Origin: "alpha.test", Names: [][2]directory.Hash{name, name}}.Bytes())
+	for _, bad := range []string{
+		"", "{}x", good + "]", strings.Replace(good, "alpha", "al\"ha", 1), strings.Replace(good, "],[", "];[", 1),
+		strings.Replace(good, name[1].String(), name[1].String()[:42]+"!", 1), strings.Replace(good, `","`, `";"`, 2),
+		strings.TrimSuffix(good, "}"), strings.Replace(good, `[["`, `[{"`, 1),
+	} {
+		if got, err := protocol.ParseRecordsRequest([]byte(bad)); err == nil {
+			t.Errorf("%s is read as %+v", bad, got)
+		}
+	}
+}
+
+// Until they are written, three pages wait at most, two of them with their records, however many
+// the origin has; a fourth is with whoever writes.
 //
 // Requirement: MESH-005
 func TestWhatAPullHasInHandIsBounded(t *testing.T) {
@@ -247,7 +275,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 
-				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
+				if came[protocol.PathPages] != min(taken+3, pages) || came[protocol.PathRecords] != min(taken+2, pages) {
 					t.Errorf("%d of %d pages are taken, and %v came", taken, pages, came)
 				}
 

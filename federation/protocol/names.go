@@ -25,6 +25,56 @@ type RecordsRequest struct {
 	Names  [][2]directory.Hash `json:"names"`
 }
 
+// ParseRecordsRequest reads a request. One that is written as this release writes it needs no
+// parser.
+func ParseRecordsRequest(body []byte) (RecordsRequest, error) {
+	if request, ok := plainRequest(string(body)); ok {
+		return request, nil
+	}
+
+	var request RecordsRequest
+	err := json.Unmarshal(body, &request)
+
+	return request, err
+}
+
+// plainRequest reads a request that is written as Bytes writes it.
+func plainRequest(body string) (request RecordsRequest, ok bool) {
+	const (
+		begin = `{"origin":"`
+		names = `","names":[`
+		hash  = 43 // characters of one
+		each  = len(`["",""],`) + 2*hash
+	)
+
+	rest, ok1 := strings.CutPrefix(body, begin)
+	origin, rest, ok2 := strings.Cut(rest, names)
+	list, ok3 := strings.CutSuffix(rest, "]}")
+
+	if list += ","; !ok1 || !ok2 || !ok3 || len(list)%each != 0 || strictjson.PlainPrefix(origin) < len(origin) {
+		return request, false
+	}
+
+	request = RecordsRequest{Origin: origin, Names: make([][2]directory.Hash, len(list)/each)}
+
+	for i := range request.Names {
+		name := list[i*each : (i+1)*each]
+		if name[:2] != `["` || name[2+hash:5+hash] != `","` || name[5+2*hash:] != `"],` {
+			return request, false
+		}
+
+		var err1, err2 error
+		request.Names[i][0], err1 = directory.ParseHash(name[2 : 2+hash])
+		request.Names[i][1], err2 = directory.ParseHash(name[5+hash : 5+2*hash])
+
+		if err1 != nil || err2 != nil {
+			return request, false
+		}
+	}
+
+	return request, true
+}
+
 func (r RecordsRequest) Bytes() []byte {
 	data := strictjson.AppendText([]byte{'{'}, "origin", r.Origin)
 
