@@ -101,6 +101,7 @@ type discloser struct {
 	mac    hash.Hash // keyed by the master salt
 	into   []Disclosure
 	json   []byte
+	salt   [sha256.Size]byte
 	text   []byte // of all of them, which into shows parts of
 }
 
@@ -113,15 +114,14 @@ func (d *discloser) disclose(object string, member strictjson.Member) {
 		return
 	}
 
-	var salt [sha256.Size]byte
 	d.json = append(d.json[:0], "adrec1\x00"...)
 	d.json = append(append(append(d.json, object...), 0), member.Name...)
 	d.mac.Reset()
 	d.mac.Write(d.json)
-	d.mac.Sum(salt[:0])
+	d.mac.Sum(d.salt[:0])
 
 	d.json = append(d.json[:0], '[', '"')
-	d.json = append(directory.B64.AppendEncode(d.json, salt[:16]), '"', ',')
+	d.json = append(directory.B64.AppendEncode(d.json, d.salt[:16]), '"', ',')
 	d.json = append(strictjson.AppendString(d.json, member.Name), ',')
 	d.json = append(append(d.json, member.Value...), ']')
 	from := len(d.text)
@@ -187,7 +187,9 @@ func DigestsOf(ds []Disclosure) Digests {
 }
 
 func digestsOf(ds []Disclosure, object string) []byte {
-	hs := make([]directory.Hash, 0, len(ds))
+	var few [fewMembers]directory.Hash // on the stack, for nearly every statement
+
+	hs := few[:0]
 	for _, d := range ds {
 		if d.Object == object {
 			hs = append(hs, directory.HashOf(strictjson.BytesOf(d.Text)))
@@ -201,12 +203,14 @@ func digestsOf(ds []Disclosure, object string) []byte {
 func inOrder(hs []directory.Hash) []byte {
 	type written struct {
 		text [hashText]byte
-		hash *directory.Hash
+		at   int
 	}
 
-	order := make([]written, len(hs))
+	var few [fewMembers]written
+
+	order := few[:0]
 	for i := range hs {
-		order[i].hash = &hs[i]
+		order = append(order, written{at: i})
 		directory.B64.Encode(order[i].text[:], hs[i][:])
 	}
 
@@ -214,11 +218,14 @@ func inOrder(hs []directory.Hash) []byte {
 
 	all := make([]byte, 0, len(hs)*sha256.Size)
 	for _, w := range order {
-		all = append(all, w.hash[:]...)
+		all = append(all, hs[w.at][:]...)
 	}
 
 	return all
 }
+
+// fewMembers is the number of members that nearly no statement exceeds.
+const fewMembers = 16
 
 // hashText is how long a hash is as text.
 const hashText = (sha256.Size*8 + 5) / 6
