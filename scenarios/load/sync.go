@@ -192,7 +192,7 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 
 	limit := 20 * float64(b.size) / 100_000
 	if b.size >= 1_000_000 {
-		limit = 240
+		limit = 60
 	}
 
 	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what),
