@@ -109,8 +109,10 @@ func (rc *receiver) fetchFor(ctx context.Context, received *receivedPage) {
 		return
 	}
 
-	err := rc.cfg.Panics.Run(contain.Page, func() error {
-		received.records, received.err = rc.prefetch(ctx, received.origin, received.Page, received.giver, received.ahead)
+	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
+		received.records, err = rc.prefetch(ctx, received.origin, received.Page, received.giver, received.ahead)
+		received.err = err
+
 		return nil
 	})
 	if err != nil {

@@ -275,7 +275,8 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 
-				if came[protocol.PathPages] != min(taken+3, pages) || came[protocol.PathRecords] != min(taken+2, pages) {
+				if came[protocol.PathPages] != min(taken+3, pages) ||
+					came[protocol.PathRecords] != min(taken+2, pages) {
 					t.Errorf("%d of %d pages are taken, and %v came", taken, pages, came)
 				}
 
