@@ -65,19 +65,9 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 				return err
 			}
 
-			document, err := session.ReadFile(args[1], directory.MaxDocument+1)
+			document, err := readDocument(session, args[1])
 			if err != nil {
 				return err
-			}
-
-			if _, err := strictjson.ParseObject(document); err != nil {
-				name := args[1]
-				if name == "-" {
-					name = "standard input"
-				}
-
-				return cli.Failed(cli.ExitFailed, "%s can't be registered: %s", name,
-					strings.Replace(err.Error(), "the body", "it", 1))
 			}
 
 			if options.Owner != "" {
@@ -112,6 +102,27 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 		"`ACTION` when --keep ends: keep the registration until it expires, or remove it")
 
 	return cmd
+}
+
+// readDocument reads a document from a file, or from standard input if the file is -. Whether it is
+// valid for its kind is for the directory to say; here it must be one JSON object.
+func readDocument(session connect.Session, file string) ([]byte, error) {
+	document, err := session.ReadFile(file, directory.MaxDocument+1)
+	if err != nil {
+		return nil, err
+	}
+
+	if _, err := strictjson.ParseObject(document); err != nil {
+		name := file
+		if name == "-" {
+			name = "standard input"
+		}
+
+		return nil, cli.Failed(cli.ExitFailed, "%s can't be registered: %s", name,
+			strings.Replace(err.Error(), "the body", "it", 1))
+	}
+
+	return document, nil
 }
 
 // A registrant registers one agent and, with --keep, keeps it registered.
