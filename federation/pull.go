@@ -127,7 +127,8 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 		defer close(fetched)
 
 		for received := range asked {
-			if pl.receiver.fetchFor(received.span.In(run.budget.asking), &received); !hand(ctx, fetched, received) {
+			// A page that came before the budget ended is still accepted, with its records.
+			if pl.receiver.fetchFor(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
 				received.span.Done(ctx.Err())
 				return
 			}
