@@ -134,7 +134,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			st, wanted := o.Streams.Pair.Mesh.Cur, b.origin.regs[rid].announced
 
 			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)},
-				[]protocol.Node{b.giver()})
+				[]protocol.Node{b.giver()}, maxAnswers)
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
 			}

@@ -65,7 +65,7 @@ func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomai
 		requests.Go(func() {
 			// After a panic the records of this part are missing.
 			_ = rc.cfg.Panics.Run(contain.Page, func() error {
-				found[i] = rc.fetch(ctx, origin, part, []protocol.Node{giver})
+				found[i] = rc.fetch(ctx, origin, part, []protocol.Node{giver}, maxAnswers/len(parts))
 				return nil
 			})
 		})
@@ -82,20 +82,22 @@ func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomai
 }
 
 const (
-	fetchParts = 4
-	minPart    = 100 // records of a part, because a request has a price too
+	maxAnswers = 4          // for the records of one page
+	fetchParts = maxAnswers // so that each part may have one answer
+	minPart    = 100        // records of a part, because a request has a price too
 )
 
 // fetch requests records from one holder after the other until none is missing. It accepts a
 // record only if it matches its name, and otherwise asks the next holder. The record gate
-// checks the rest.
+// checks the rest. It takes at most that many answers, each of at most protocol.MaxAnswer bytes. If
+// documents are large, the rest is requested later.
 func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	holders []protocol.Node) map[protocol.RecordName]recordgate.Fetched {
+	holders []protocol.Node, most int) map[protocol.RecordName]recordgate.Fetched {
 	got := make(map[protocol.RecordName]recordgate.Fetched, len(names))
 
 	answers := 0
 	for _, node := range holders {
-		for ctx.Err() == nil && answers < maxAnswers {
+		for ctx.Err() == nil && answers < most {
 			missing := without(names, got)
 			if len(missing) == 0 {
 				return got
@@ -160,7 +162,3 @@ func without(names []protocol.RecordName, got map[protocol.RecordName]recordgate
 
 	return missing
 }
-
-// maxAnswers bounds the answers of one fetch, each of at most protocol.MaxAnswer bytes. If
-// documents are large, the rest is requested later.
-const maxAnswers = 4

@@ -166,7 +166,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		}
 
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
-		got := fl.receiver.fetch(timed, origin.Domain, names, fl.neighbours.holders(origin, st.Id.Audience))
+		got := fl.receiver.fetch(timed, origin.Domain, names, fl.neighbours.holders(origin, st.Id.Audience), maxAnswers)
 		cancel()
 
 		if err := origin.Streams.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {

@@ -1,6 +1,9 @@
 package federation
 
 import (
+	"cmp"
+	"iter"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -51,22 +54,57 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (
 	return page.JWS, nil
 }
 
-// A foundRecord is the result of a search for one record. found is false if there is none that the
-// caller may have.
+// A foundRecord is the result of a search for one record: the record, or err if it can't be signed.
+// found is false if the caller may have no record of that name.
 type foundRecord struct {
 	protocol.RecordParts
+	name  protocol.RecordName
 	found bool
 	err   error
 }
 
-// recordsOf returns a function that finds the records that the domain to may have, one for each
-// name. For the own domain these are the records that one of its streams to that domain names.
-// For another origin they are the records of its mesh stream and, if to is this domain, of the
-// private stream. The streams of an origin are looked up once, because their lock is held most
-// of the time while one is pulled.
-func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func([]protocol.RecordName) ([]foundRecord, error) {
+// recordsOf finds the records that the domain to may have, one for each name. For the own domain
+// these are the records that one of its streams to that domain names. For another origin they are
+// the records of its mesh stream and, if to is this domain, of the private stream. The error is
+// store.ErrStalled or another one of the store, and ends the sequence.
+func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain,
+	names []protocol.RecordName) iter.Seq2[foundRecord, error] {
 	if origin == h.cfg.Domain {
-		return func(names []protocol.RecordName) ([]foundRecord, error) { return h.ownRecords(to, names), nil }
+		return h.ownRecords(to, names)
+	}
+
+	return h.storedRecords(h.streamsOf(origin, to), names)
+}
+
+func (h *holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordName) iter.Seq2[foundRecord, error] {
+	auds := []directory.Audience{directory.Only(to)}
+	if h.access.lists(h.cfg.Domain, to) {
+		auds = []directory.Audience{directory.Mesh, directory.Only(to)}
+	}
+
+	return func(yield func(foundRecord, error) bool) {
+		for _, name := range names {
+			record := foundRecord{name: name}
+			for _, aud := range auds {
+				record.RecordParts, record.found, record.err = h.publisher.Record(aud, name)
+				if record.found || record.err != nil {
+					break
+				}
+			}
+
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}
+}
+
+// streamsOf returns another origin's streams of which the domain to may have records. They are looked
+// up once for a request, because their lock is held most of the time while one is pulled.
+func (h *holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.StreamID) {
+	o := h.origins.Get(origin)
+	if o == nil {
+		return nil
 	}
 
 	auds := []directory.Audience{directory.Mesh}
@@ -74,58 +112,53 @@ func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func([]protocol.Re
 		auds = append(auds, directory.Only(to))
 	}
 
-	var shown []store.StreamID
-	if o := h.origins.Get(origin); o != nil {
-		for _, aud := range auds {
-			if st := o.Streams.ShownStream(aud); st != nil {
-				shown = append(shown, st.Id)
-			}
+	for _, aud := range auds {
+		if st := o.Streams.ShownStream(aud); st != nil {
+			shown = append(shown, st.Id)
 		}
 	}
 
-	return func(names []protocol.RecordName) ([]foundRecord, error) { return h.storedRecords(shown, names) }
+	return shown
 }
 
-func (h *holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordName) []foundRecord {
-	auds := []directory.Audience{directory.Only(to)}
-	if h.access.lists(h.cfg.Domain, to) {
-		auds = []directory.Audience{directory.Mesh, directory.Only(to)}
-	}
+// storedRecords reads several records in one transaction, and bounds how many bytes of them an
+// answer has in memory.
+func (h *holdings) storedRecords(streams []store.StreamID,
+	names []protocol.RecordName) iter.Seq2[foundRecord, error] {
+	const together, most = 16, 256 << 10
 
-	found := make([]foundRecord, len(names))
-	for i, name := range names {
-		for _, aud := range auds {
-			parts, ok, err := h.publisher.Record(aud, name)
-			found[i] = foundRecord{parts, ok, err}
+	return func(yield func(foundRecord, error) bool) {
+		for rest := names; len(rest) > 0; {
+			batch := rest[:min(together, len(rest))]
+			found := make([]*store.Record, len(batch))
 
-			if ok || err != nil {
-				break
+			for _, id := range streams {
+				records, err := h.store.Find(id, batch, most)
+				if err != nil {
+					yield(foundRecord{}, err)
+					return
+				}
+
+				batch = batch[:len(records)]
+				for i, record := range records {
+					found[i] = cmp.Or(found[i], record)
+				}
 			}
-		}
-	}
 
-	return found
-}
+			for i, name := range batch {
+				record := foundRecord{name: name, found: found[i] != nil}
+				if record.found {
+					record.RecordParts = found[i].Parts()
+				}
 
-// storedRecords returns the records that streams of another origin name. The error is
-// store.ErrStalled.
-func (h *holdings) storedRecords(streams []store.StreamID, names []protocol.RecordName) ([]foundRecord, error) {
-	found := make([]foundRecord, len(names))
-
-	for _, id := range streams {
-		records, err := h.store.Find(id, names)
-		if err != nil {
-			return nil, err
-		}
-
-		for i, record := range records {
-			if record != nil && !found[i].found {
-				found[i] = foundRecord{RecordParts: record.Parts(), found: true}
+				if !yield(record, nil) {
+					return
+				}
 			}
+
+			rest = rest[len(batch):]
 		}
 	}
-
-	return found, nil
 }
 
 // documentFor returns the newest key document of another domain that lists a key; "" if none.

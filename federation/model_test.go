@@ -215,11 +215,17 @@ func document(n uint64) directory.Document {
 }
 
 func (o *model) register(agent string, lifetime uint32) (rid directory.RID) {
+	return o.registerDocument(agent, lifetime, document)
+}
+
+// registerDocument registers the document that one returns for the number of the registration.
+func (o *model) registerDocument(agent string, lifetime uint32,
+	one func(n uint64) directory.Document) (rid directory.RID) {
 	o.do(func(t int64) {
 		o.rev++
 		o.made++
 		rid = ridOf(o.domain, o.made)
-		r := &registration{agent: agent, document: document(o.made), since: t, late: t, lifetime: lifetime,
+		r := &registration{agent: agent, document: one(o.made), since: t, late: t, lifetime: lifetime,
 			alive: true, told: told{exported: true}}
 		o.regs[rid] = r
 		o.put(rid, r, t)

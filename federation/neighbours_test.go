@@ -328,7 +328,7 @@ func TestEmptyFramesEnd(t *testing.T) {
 			Header: http.Header{"Content-Encoding": {protocol.CodingZstd}}, Body: io.NopCloser(endless)}, nil
 	})
 	if got := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{n},
-		[]protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
+		[]protocol.Node{b.giver()}, maxAnswers); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
 		t.Errorf("%d records of %d bytes", len(got), endless.read)
 	}
 }

@@ -104,7 +104,7 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
 	held *store.Entry) (string, error) {
 	for _, n := range pv.neighbours.holders(origin, st.Id.Audience) {
-		got := pv.receiver.fetch(ctx, origin.Domain, []protocol.RecordName{held.Name()}, []protocol.Node{n})
+		got := pv.receiver.fetch(ctx, origin.Domain, []protocol.RecordName{held.Name()}, []protocol.Node{n}, 1)
 
 		rec, ok := got[held.Name()]
 		if !ok || !pv.verifies(origin.Domain, rec.Record) {

@@ -3,9 +3,9 @@ package federation
 import (
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -398,25 +398,19 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		names[i] = protocol.RecordName{H: hm[0], M: hm[1]}
 	}
 
-	s.writeRecords(out, origin, names, s.holdings.recordsOf(origin, from))
+	s.writeRecords(out, origin, s.holdings.recordsOf(origin, from, names))
 
 	return nil
 }
 
-// recordBatch is the number of records that are read together: it bounds how much of an answer
-// is in memory, and pays for one transaction of the store.
-const recordBatch = 16
-
 // writeRecords writes the lines of records, until the answer is full, the store fails or the
 // caller is gone.
-func (s *server) writeRecords(out io.Writer, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	find func([]protocol.RecordName) ([]foundRecord, error)) {
+func (s *server) writeRecords(out io.Writer, origin spiffeid.TrustDomain, records iter.Seq2[foundRecord, error]) {
 	written := 0
 
 	var line []byte
 
-	for batch := range slices.Chunk(names, recordBatch) {
-		found, err := find(batch)
+	for record, err := range records {
 		if err != nil {
 			if !errors.Is(err, store.ErrStalled) {
 				s.cfg.Logger.Error("reading records failed", "origin", origin.Name(), "err", err)
@@ -425,34 +419,31 @@ func (s *server) writeRecords(out io.Writer, origin spiffeid.TrustDomain, names 
 			return // the caller requests the omitted records again
 		}
 
-		for i, name := range batch {
-			line = s.appendLine(line[:0], origin, name, found[i])
-			if written += len(line); written > protocol.MaxAnswer {
-				return
-			}
+		line = s.appendLine(line[:0], origin, record)
+		if written += len(line); written > protocol.MaxAnswer {
+			return
+		}
 
-			if _, err := out.Write(line); err != nil {
-				return
-			}
+		if _, err := out.Write(line); err != nil {
+			return
 		}
 	}
 }
 
-// appendLine appends the line of a record, or of the reason why there is none.
-func (s *server) appendLine(data []byte, origin spiffeid.TrustDomain, name protocol.RecordName,
-	found foundRecord) []byte {
-	line := protocol.RecordLine{H: name.H, M: name.M}
+// appendLine appends the line of a record, or the reason for its absence.
+func (s *server) appendLine(data []byte, origin spiffeid.TrustDomain, record foundRecord) []byte {
+	line := protocol.RecordLine{H: record.name.H, M: record.name.M}
 
 	switch {
-	case errors.Is(found.err, publish.ErrNotReady):
+	case errors.Is(record.err, publish.ErrNotReady):
 		line.Error = string(directory.Unavailable)
-	case found.err != nil:
-		s.cfg.Logger.Error("serving a record failed", "origin", origin.Name(), "err", found.err)
+	case record.err != nil:
+		s.cfg.Logger.Error("serving a record failed", "origin", origin.Name(), "err", record.err)
 		line.Error = string(directory.Internal)
-	case !found.found:
+	case !record.found:
 		line.Error = string(directory.NotFound)
 	default:
-		return protocol.AppendRecordLine(data, name, found.RecordParts)
+		return protocol.AppendRecordLine(data, record.name, record.RecordParts)
 	}
 
 	return line.Append(data)

@@ -213,7 +213,7 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// The short way to read a request and the parser agree, and what is no request is refused.
+// The short way to read a request and the parser agree, and everything else is refused.
 func TestReadRequest(t *testing.T) {
 	name := [2]directory.Hash{directory.HashOf([]byte("h")), directory.HashOf([]byte("m"))}
 	for n := range 3 {
@@ -241,7 +241,7 @@ func TestReadRequest(t *testing.T) {
 }
 
 // Until they are written, three pages wait at most, two of them with their records, however many
-// the origin has; a fourth is with whoever writes.
+// the origin has, and a fourth is written.
 //
 // Requirement: MESH-005
 func TestWhatAPullHasInHandIsBounded(t *testing.T) {
@@ -325,4 +325,124 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// The records of a page come by four requests at once. However large they are, a page takes four
+// answers, and the rest is asked for later.
+//
+// Requirement: MESH-005
+func TestThePartsOfAPage(t *testing.T) {
+	const each = 400
+
+	for name, c := range map[string]struct {
+		document int // bytes
+		whole    bool
+	}{"small": {document: 100, whole: true}, "large": {document: 64_000}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil)
+				b.origin.register("first", 600)
+				b.pull() // and with it the keys
+
+				for i := range each {
+					b.origin.registerDocument(fmt.Sprint("agent-", i), 6000, sized(t, c.document))
+				}
+
+				var requests atomic.Int64
+
+				together := make(chan struct{})
+				b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+					if r.URL.Path == protocol.PathRecords {
+						if requests.Add(1) == fetchParts {
+							close(together)
+						}
+
+						<-together // which never ends if they come one after the other
+					}
+
+					return body
+				}
+
+				o := b.beta.origins.Get(alpha)
+				made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), each, false)
+				must(t, err)
+
+				page := b.beta.receiver.receive(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text,
+					replica.Ahead{})
+				b.beta.receiver.fetchFor(t.Context(), &page)
+				must(t, page.err)
+
+				if n := requests.Load(); n != fetchParts {
+					t.Errorf("%d requests", n)
+				}
+
+				if n := len(page.records); n == 0 || n > each || (n == each) != c.whole {
+					t.Errorf("%d of %d records", n, each)
+				}
+			})
+		})
+	}
+}
+
+// A relay reads a bounded part of an answer into memory, and gives all records.
+func TestARelayReadsAFewRecordsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count = 40
+
+		b := newBench(t, nil)
+		for i := range count {
+			b.origin.registerDocument(fmt.Sprint("agent-", i), 6000, sized(t, 50_000))
+		}
+
+		b.pull()
+
+		var names []protocol.RecordName
+		for _, r := range b.origin.regs {
+			names = append(names, protocol.NameOf(r.announced))
+		}
+
+		id := b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh).Id
+
+		const most = 256 << 10
+		some, err := b.beta.store.Find(id, names, most)
+		must(t, err)
+
+		size := 0
+		for _, record := range some[:len(some)-1] {
+			size += len(record.Stored(protocol.RecordName{}))
+		}
+
+		if size >= most || len(some) < 2 || slices.Contains(some, nil) {
+			t.Errorf("%d records, %d bytes of them before the last", len(some), size)
+		}
+
+		absent := protocol.RecordName{H: directory.HashOf([]byte("absent"))}
+		names = slices.Insert(names, count/2, absent)
+		at := 0
+
+		for record, err := range b.beta.holdings.recordsOf(alpha, beta, names) {
+			must(t, err)
+
+			if record.name != names[at] || record.found != (names[at] != absent) {
+				t.Errorf("the record %d: %v, found: %v", at, record.name, record.found)
+			}
+
+			at++
+		}
+
+		if at != len(names) {
+			t.Errorf("%d results for %d names", at, len(names))
+		}
+	})
+}
+
+// sized returns a document with a member of that many bytes, for any registration.
+func sized(t *testing.T, size int) func(uint64) directory.Document {
+	t.Helper()
+
+	text := fmt.Sprintf(`{"base":"https://agent.example/api","note":"%s"}`, strings.Repeat("x", size))
+	doc, err := directory.ParseDocument(directory.KindAD, []byte(text))
+	must(t, err)
+
+	return func(uint64) directory.Document { return doc }
 }

@@ -457,16 +457,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// recordOf returns the text of a record that a node gives to the domain to; false if there is none.
+// recordOf returns the text of a record that a node gives to the domain to; false if it gives no such
+// record.
 func (s *site) recordOf(origin, to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
-	found, err := s.holdings.recordsOf(origin, to)([]protocol.RecordName{n})
-	if err != nil {
-		return "", false, err
+	for record, err := range s.holdings.recordsOf(origin, to, []protocol.RecordName{n}) {
+		if err != nil || !record.found {
+			return "", false, errors.Join(err, record.err)
+		}
+
+		return record.Text(), true, record.err
 	}
 
-	if !found[0].found {
-		return "", false, found[0].err
-	}
-
-	return found[0].Text(), true, found[0].err
+	return "", false, errors.New("no result")
 }

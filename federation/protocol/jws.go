@@ -8,7 +8,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 var errJWS = errors.New("not a canonical compact JWS")
@@ -35,14 +34,10 @@ type RecordParts struct {
 
 // Text returns the compact serialization of the record (signed.Record).
 func (p RecordParts) Text() string {
-	size := len(p.Header) + directory.B64.EncodedLen(len(p.Payload)) + len(p.Signature) + 3
-	for _, disclosure := range p.Disclosures {
-		size += len(disclosure) + 1
-	}
-
-	return strictjson.TextOf(p.appendText(make([]byte, 0, size)))
+	return signed.Record{JWS: JoinJWS(p.Header, p.Payload, p.Signature), Disclosures: p.Disclosures}.String()
 }
 
+// appendText appends Text without an allocation of its own.
 func (p RecordParts) appendText(data []byte) []byte {
 	data = append(append(data, p.Header...), '.')
 	data = append(directory.B64.AppendEncode(data, p.Payload), '.')

@@ -135,7 +135,7 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 		}
 
 		b.ready = protocol.Issue(doc)
-		b.known.by(kid)
+		b.known.keepBy(kid)
 	}
 
 	return text, nil

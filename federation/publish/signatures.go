@@ -33,8 +33,8 @@ func (s *signatures) of(hash directory.Hash) (header, signature string) {
 	return s.header, directory.B64.EncodeToString(raw[:])
 }
 
-// by removes the signatures unless they are by a key.
-func (s *signatures) by(kid string) {
+// keepBy removes the signatures unless the key kid made them.
+func (s *signatures) keepBy(kid string) {
 	if kid != s.kid {
 		*s = signatures{kid: kid}
 	}
@@ -45,7 +45,7 @@ func (s *signatures) by(kid string) {
 func (s *signatures) add(hash directory.Hash, jws string) {
 	if header := jws[:strings.IndexByte(jws, '.')]; header != s.header {
 		if parts, err := protocol.SplitJWS(jws); err == nil {
-			s.by(protocol.KeyIDOf(parts.Header))
+			s.keepBy(protocol.KeyIDOf(parts.Header))
 		}
 
 		s.header = strings.Clone(header) // a part of jws would hold the whole of it

@@ -57,7 +57,7 @@ func TestSignaturesAreBounded(t *testing.T) {
 		t.Errorf("%d are kept beside one that is present", n)
 	}
 
-	known.by("a")
+	known.keepBy("a")
 
 	if _, signature := known.of(hash(7)); signature != want {
 		t.Error("another issue that lists the same key removes its signatures")

@@ -109,9 +109,10 @@ func (p *places) forget(ids ...StreamID) {
 	}
 }
 
-// Find returns the records of some names, read in one transaction; nil for those that a stream
-// doesn't have. The error is ErrStalled, ErrStore or one of the file.
-func (s *Store) Find(id StreamID, names []protocol.RecordName) ([]*Record, error) {
+// Find returns the records of the first of some names, read in one transaction; nil for those that
+// a stream doesn't have. It stops behind the record with which they have most bytes together, so it
+// returns one at least. The error is ErrStalled, ErrStore or one of the file.
+func (s *Store) Find(id StreamID, names []protocol.RecordName, most int) ([]*Record, error) {
 	at := make([][]uint64, len(names))
 	none := true
 
@@ -127,20 +128,15 @@ func (s *Store) Find(id StreamID, names []protocol.RecordName) ([]*Record, error
 	names = slices.Clone(names) // the read may go on after it is waited for
 
 	found, err := ReadFor(s, id, func(t *Tx) ([]*Record, error) {
-		records := make([]*Record, len(names))
+		records := make([]*Record, 0, len(names))
 
-		for i, places := range at {
-			for _, place := range places {
-				record, err := t.recordAt(place, names[i])
-				if err != nil {
-					return nil, err
-				}
-
-				if record != nil {
-					records[i] = record
-					break
-				}
+		for i, size := 0, 0; i < len(names) && size < most; i++ {
+			record, bytes, err := t.recordAtOne(at[i], names[i])
+			if err != nil {
+				return nil, err
 			}
+
+			records, size = append(records, record), size+bytes
 		}
 
 		return records, nil
@@ -150,4 +146,16 @@ func (s *Store) Find(id StreamID, names []protocol.RecordName) ([]*Record, error
 	}
 
 	return found, err
+}
+
+// recordAtOne returns the record of a name that is at one of some places, and its bytes on disk; nil
+// if none of them has it.
+func (t *Tx) recordAtOne(places []uint64, name protocol.RecordName) (*Record, int, error) {
+	for _, place := range places {
+		if record, err := t.recordAt(place, name); record != nil || err != nil {
+			return record, len(t.Records.Get(placeKey(place))), err
+		}
+	}
+
+	return nil, 0, nil
 }
