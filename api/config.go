@@ -95,7 +95,7 @@ type Config struct {
 	// without an error is an anonymous caller; an error is an invalid credential.
 	Identify func(*http.Request) (request.Credential, error)
 	// Claimed returns the identity that the token of a request names, without verifying it; zero if
-	// there is none. Nil names none.
+	// it has no token. If nil, no token is read.
 	Claimed             func(*http.Request) directory.Identity
 	AcceptedCredentials request.AcceptedCredentials
 	// ConsumeProof uses up the proof of a request that is no change but whose effect

@@ -23,7 +23,7 @@ const (
 	aheadPause = 3
 )
 
-// SignAhead signs the records of the streams to some audiences before anybody requests them,
+// SignAhead signs the records of the streams to some audiences before they are requested,
 // and keeps the signatures in memory as long as the streams have those records. A first sync
 // needs one for each record. It returns when ctx ends.
 func (b *Publisher) SignAhead(ctx context.Context, audiences func() []directory.Audience) {
@@ -41,6 +41,10 @@ func (b *Publisher) SignAhead(ctx context.Context, audiences func() []directory.
 		}
 
 		signed = next
+
+		if len(all) == 0 {
+			b.sweep(nil) // there is no peer any more
+		}
 
 		wait := aheadAfter
 		if failed != nil {
