@@ -75,7 +75,8 @@ func (e *escaper) escape(out *strings.Builder, text string, write func(*strings.
 // needsJoiner reports whether r is one of the two joiners after a character of a script, or
 // after a symbol, that is written with them. Anywhere else a joiner only hides.
 func (e *escaper) needsJoiner(r rune) bool {
-	const nonJoiner, joiner = '\u200c', '\u200d'
+	const nonJoiner = '\u200c'
+
 	if r != nonJoiner && r != joiner {
 		return false
 	}

@@ -4,8 +4,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"unicode/utf8"
 )
 
 // columnGap is the number of spaces between the widest cell of a column and the next
@@ -36,38 +34,50 @@ func (c *Console) printTable(t Table) error {
 		lines = lines[1:]
 	}
 
-	for _, line := range lines {
-		text.WriteString(strings.Join(line, "\t") + "\n")
-	}
-
 	if !c.IsTerminal {
+		for _, line := range lines {
+			text.WriteString(strings.Join(line, "\t") + "\n")
+		}
+
 		_, err := io.WriteString(c.Stdout, text.String())
+
 		return err
 	}
 
-	var columns strings.Builder
-	layout := tabwriter.NewWriter(&columns, 0, 0, columnGap, ' ', 0)
-	_, _ = io.WriteString(layout, text.String()) // a strings.Builder returns no errors
-	_ = layout.Flush()
-
-	head, rows, _ := strings.Cut(trimLines(columns.String()), "\n")
-	if err := c.printHead(head); err != nil {
+	widths := widen(nil, lines...)
+	if err := c.printHead(inColumns(lines[0], widths)); err != nil {
 		return err
 	}
 
-	_, err := io.WriteString(c.Stdout, rows)
+	for _, line := range lines[1:] {
+		text.WriteString(inColumns(line, widths) + "\n")
+	}
+
+	_, err := io.WriteString(c.Stdout, text.String())
 
 	return err
 }
 
-// trimLines returns text without the spaces at the end of its lines.
-func trimLines(text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
-		out.WriteString(strings.TrimRight(line, " \n") + "\n")
+// widen returns the widths of columns that hold rows as well, in cells.
+func widen(widths []int, rows ...[]string) []int {
+	for _, row := range rows {
+		widths = slices.Grow(widths, len(row))[:len(row)]
+		for i, cell := range row {
+			widths[i] = max(widths[i], CellWidth(cell))
+		}
 	}
 
-	return out.String()
+	return widths
+}
+
+// inColumns returns the cells of a row as a line.
+func inColumns(row []string, widths []int) string {
+	var line strings.Builder
+	for i, cell := range row {
+		line.WriteString(pad(cell, widths[i]+columnGap))
+	}
+
+	return strings.TrimRight(line.String(), " ")
 }
 
 // lines returns the heading and the rows with the columns to show, each cell made
@@ -122,14 +132,7 @@ func (g *GrowingTable) layOut(cells []string) string {
 		return strings.Join(cells, "\t")
 	}
 
-	g.widths = slices.Grow(g.widths, len(cells))[:len(cells)]
+	g.widths = widen(g.widths, cells)
 
-	var row strings.Builder
-	for i, cell := range cells {
-		width := utf8.RuneCountInString(cell)
-		g.widths[i] = max(g.widths[i], width)
-		row.WriteString(cell + strings.Repeat(" ", g.widths[i]-width+columnGap))
-	}
-
-	return strings.TrimRight(row.String(), " ")
+	return inColumns(cells, g.widths)
 }

@@ -13,16 +13,6 @@ func FirstLine(text string) string {
 	return line
 }
 
-// Shorten returns text cut to n characters, the last of which is then an ellipsis.
-func Shorten(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-
-	return string(runes[:n-1]) + "…"
-}
-
 // ShellQuote returns text as one word of a POSIX shell.
 func ShellQuote(text string) string {
 	if text != "" && !strings.ContainsFunc(text, needsQuotes) {
