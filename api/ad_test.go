@@ -229,10 +229,6 @@ func TestEntityTags(t *testing.T) {
 	}
 }
 
-// Requirement: AD-079
-func TestIfMatch(t *testing.T) {
-}
-
 // Following next lists everything once, also while registrations come and go.
 //
 // Requirement: AD-032, AD-065, AD-066

@@ -178,8 +178,8 @@ func askedFor(t *testing.T) []string {
 	files, err := filepath.Glob("*.go")
 
 	surfaces, err2 := filepath.Glob("*/*.go")
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(err, err2); err != nil || len(files) == 0 || len(surfaces) == 0 {
+		t.Fatal(files, surfaces, err)
 	}
 
 	files = append(files, surfaces...)
@@ -355,27 +355,7 @@ const aWoA = `{"woa_version":"1","agents":[{"id":"one","name":"N","description":
 // A document that a schema refuses is refused by the directory too, and what the
 // directory takes its schema takes.
 func TestSchemasAgreeWithTheDirectory(t *testing.T) {
-	schemas := compileSchemas(t)
-	check := func(kind directory.Kind, doc string) (schema, direct error) {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		d, direct := directory.ParseDocument(kind, []byte(doc))
-		if direct == nil {
-			agent := "one"
-			if kind == directory.KindProfile {
-				agent, direct = kinds.DefaultName(d)
-			}
-
-			if direct == nil {
-				_, direct = kinds.Project(agent, d)
-			}
-		}
-
-		return schemas[string(kind)].Validate(v), direct
-	}
+	check := newJudge(t)
 
 	many := func(n int, item string) string {
 		var b strings.Builder
@@ -478,17 +458,71 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 				x.good)
 		}
 	}
+}
 
-	cards, _ := filepath.Glob("../directory/testdata/*a2a*/*.json")
+// newJudge returns a function that judges a document by its kind's schema and by the directory.
+func newJudge(t *testing.T) func(kind directory.Kind, doc string) (schema, direct error) {
+	t.Helper()
+
+	schemas := compileSchemas(t)
+
+	return func(kind directory.Kind, doc string) (schema, direct error) {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		d, direct := directory.ParseDocument(kind, []byte(doc))
+		if direct == nil {
+			agent := "one"
+			if kind == directory.KindProfile {
+				agent, direct = kinds.DefaultName(d)
+			}
+
+			if direct == nil {
+				_, direct = kinds.Project(agent, d)
+			}
+		}
+
+		return schemas[string(kind)].Validate(v), direct
+	}
+}
+
+// A generated client judges a document by the schema before it is sent: what the directory
+// takes, the schema takes.
+func TestSchemasTakeRealAgentCards(t *testing.T) {
+	cards, err := filepath.Glob("../../shared/data/agents/a2a/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if len(cards) == 0 {
+		t.Skip("beside the project there are no agent cards")
+	}
+
+	check := newJudge(t)
+	taken := 0
+
 	for _, card := range cards {
 		b, err := os.ReadFile(card)
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		if schema, direct := check(directory.KindA2A, string(b)); direct == nil && schema != nil {
+		schema, direct := check(directory.KindA2A, string(b))
+		if direct != nil {
+			continue
+		}
+
+		taken++
+
+		if schema != nil {
 			t.Errorf("%s: the directory takes it, its schema does not: %v", card, schema)
 		}
+	}
+
+	if taken < 50 {
+		t.Errorf("the directory takes %d of %d cards", taken, len(cards))
 	}
 }
 

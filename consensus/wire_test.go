@@ -64,8 +64,8 @@ func wireTypes(t *testing.T) map[string]bool {
 	t.Helper()
 
 	files, err := filepath.Glob("message/*.go")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
 
 	types := map[string]bool{}

@@ -42,7 +42,11 @@ func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 		add(directory.KindMCP, s)
 	}
 
-	cards, _ := filepath.Glob(filepath.Join(data, "a2a", "*.json"))
+	cards, err := filepath.Glob(filepath.Join(data, "a2a", "*.json"))
+	if err != nil || len(cards) == 0 {
+		t.Fatal(cards, err)
+	}
+
 	for _, file := range cards {
 		body, err := os.ReadFile(file)
 		if err != nil {
@@ -50,6 +54,10 @@ func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 		}
 
 		add(directory.KindA2A, body)
+	}
+
+	if len(all[directory.KindMCP]) == 0 || len(all[directory.KindA2A]) == 0 {
+		t.Fatalf("%d MCP servers and %d agent cards are read", len(all[directory.KindMCP]), len(all[directory.KindA2A]))
 	}
 
 	return all

@@ -120,8 +120,8 @@ func TestPagesNameFunctions(t *testing.T) {
 	root := os.DirFS("..")
 
 	pages, err := fs.Glob(root, "docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
 	}
 
 	named := 0

@@ -26,8 +26,8 @@ func TestPublicSuite(t *testing.T) {
 	for _, draft := range []string{"draft2020-12", "draft7"} {
 		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "jsonschema/testdata", draft,
 			"*.json"))
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || len(files) == 0 {
+			t.Fatal(draft, files, err)
 		}
 
 		for _, file := range files {

@@ -12,7 +12,7 @@ import (
 // older one turns no peer's age back.
 //
 // Requirement: MESH-009
-func TestAnOlderHeadIsIgnored(t *testing.T) {
+func TestAHeadSignedEarlierIsOlder(t *testing.T) {
 	last := &signed.Head{Epoch: 7, At: 9, IssuedAt: 1000}
 
 	for name, tc := range map[string]struct {

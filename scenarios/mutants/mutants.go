@@ -77,7 +77,7 @@ var All = []Mutant{
 		Old:     "\treturn head.IssuedAt > last.IssuedAt\n",
 		New:     "\treturn head.IssuedAt != last.IssuedAt\n",
 		Package: "federation/replica",
-		Test:    "TestAnOlderHeadIsIgnored",
+		Test:    "TestAHeadSignedEarlierIsOlder",
 	},
 	{
 		Name:    "a watcher that is one change too far behind misses it",

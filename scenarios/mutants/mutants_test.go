@@ -40,8 +40,8 @@ func hasTest(t *testing.T, of, name string) bool {
 	t.Helper()
 
 	files, err := filepath.Glob(filepath.Join(module, of, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatal(of, files, err)
 	}
 
 	declared := regexp.MustCompile(`(?m)^func ` + name + `\(t \*testing\.T\)`)
