@@ -5,11 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // tls returns the config of a connection to a host. Who answers is judged in
@@ -63,14 +63,7 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 		return nil
 	}
 
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-
-	_, webErr := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: g.cfg.Roots, Intermediates: intermediates,
-		CurrentTime: time.Now()})
-	if webErr != nil {
+	if webErr := certs.VerifyWeb(chain, host, g.cfg.Roots); webErr != nil {
 		return refuse(RuleCertificate, errors.Join(webErr, err),
 			"%s shows a certificate that neither web PKI (%v) nor the registrant's domain certifies", host, webErr)
 	}

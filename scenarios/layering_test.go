@@ -47,8 +47,9 @@ var layers = map[string][]string{
 	"directory/sse":           {},                                    // reader of server-sent events
 	"directory/problem":       {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":                   {},
+	"limit/certs":             {}, // cost of certificates, before they are verified
 	// the proof of an operator's request, both ends: the Go client makes it
-	"directory/operatorproof": {},
+	"directory/operatorproof": {"limit/certs"},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds",
 		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings",
@@ -57,7 +58,7 @@ var layers = map[string][]string{
 	// a registration as ranking reads it: sections, counts, labels, spam flags
 	"discovery/content":  {"directory", "discovery/analysis", "directory/sorting"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
-	"trust": {"directory", "directory/egress", "trust/compact", "trust/workload", "directory/signed",
+	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "trust/workload", "directory/signed",
 		"directory/strictjson", "directory/sorting"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
@@ -83,7 +84,7 @@ var layers = map[string][]string{
 		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
 		"directory/span"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
-		"directory/sse", "directory/strictjson", "limit", "directory/span"},
+		"directory/sse", "directory/strictjson", "limit", "limit/certs", "directory/span"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -151,7 +152,7 @@ var layers = map[string][]string{
 		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling", "api/admission"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
-	"api/client": {"api/wire", "directory/operatorproof", "directory/sse"},
+	"api/client": {"api/wire", "directory/operatorproof", "directory/sse", "limit/certs"},
 	// apart, since it has a schema validator
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others

@@ -24,13 +24,11 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/limit/certs"
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-const (
-	maxAttestation = 32 << 10
-	maxChain       = 8
-)
+const maxAttestation = 32 << 10
 
 // MaxClockSkew is how far a signer's clock may be before ours (rule G6).
 const MaxClockSkew = 60 * time.Second
@@ -203,7 +201,7 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 	var texts []string
 	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 ||
-		len(texts) > maxChain {
+		len(texts) > certs.MaxChain {
 		return nil, fmt.Errorf("%w: x5c is not a chain", signed.ErrHeader)
 	}
 
@@ -217,10 +215,10 @@ func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
 			return nil, fmt.Errorf("%w: x5c: %w", signed.ErrHeader, err)
 		}
+	}
 
-		if !compact.IsAffordable(chain[i].PublicKey) {
-			return nil, fmt.Errorf("%w: x5c has %w", signed.ErrHeader, compact.ErrLargeKey)
-		}
+	if err := certs.CheckChain(chain); err != nil {
+		return nil, fmt.Errorf("%w: x5c: %w", signed.ErrHeader, err)
 	}
 
 	return chain, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/sorting"
-	"github.com/roster-mesh/roster/trust/compact"
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // ErrNoBundle means that there are no authorities of a trust domain.
@@ -304,16 +304,12 @@ func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) 
 			return fmt.Errorf("the authority %q is no CA", cert.Subject)
 		}
 
-		if !compact.IsAffordable(cert.PublicKey) {
-			return fmt.Errorf("the authority %q has %w", cert.Subject, compact.ErrLargeKey)
-		}
-
 		if !td.IsZero() && !speaksFor(cert, td) {
 			return fmt.Errorf("the authority %q is another domain's", cert.Subject)
 		}
 	}
 
-	return nil
+	return certs.CheckAuthorities(authorities)
 }
 
 // speaksFor reports whether an authority may certify IDs of td: its own SPIFFE

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // A Reason is a one-word reason for the refusal of a credential: the label of a counter.
@@ -27,6 +29,7 @@ const (
 	ReasonNotYetValid   Reason = "not_yet_valid"
 	ReasonUsage         Reason = "usage"       // not for clientAuth, or serverAuth; or a CA
 	ReasonNotAllowed    Reason = "not_allowed" // it holds, and is not wanted here
+	ReasonExpensive     Reason = "expensive"   // its chain is over the bounds of certs.CheckChain
 )
 
 // A refusal is why a credential was refused.
@@ -71,6 +74,10 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 	}
 	if len(chain) == 0 {
 		return refuse(ReasonNoCertificate, errors.New("a certificate is demanded"))
+	}
+
+	if err := certs.CheckChain(chain); err != nil {
+		return refuse(ReasonExpensive, err)
 	}
 
 	leaf := chain[0]

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // Intervals between fetches of a bundle: its refresh hint, between bounds.
@@ -207,8 +209,13 @@ func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint dir
 		return nil, err
 	}
 
+	config, err := f.judgeOf(td, endpoint)
+	if err != nil {
+		return nil, err
+	}
+
 	t := &http.Transport{
-		TLSClientConfig:        f.judgeOf(td, endpoint),
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
@@ -253,9 +260,14 @@ func FetchByHash(ctx context.Context, url string, sum [sha256.Size]byte,
 }
 
 // judgeOf returns the TLS configuration that verifies the endpoint.
-func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) *tls.Config {
+func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) (*tls.Config, error) {
 	if endpoint.Profile == directory.ProfileWeb {
-		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.roots}
+		target, err := url.Parse(endpoint.URL)
+		if err != nil {
+			return nil, err
+		}
+
+		return certs.WebTLS(target.Hostname(), f.roots), nil
 	}
 
 	return ClientTLS(nil, f.bundles, func(id spiffeid.ID) error {
@@ -264,7 +276,7 @@ func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndp
 		}
 
 		return fmt.Errorf("%s is not the bundle endpoint of %s", id, td)
-	})
+	}), nil
 }
 
 // supersedes refuses a bundle that is older than old, or by which no identity of its

@@ -21,6 +21,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/limit/certs"
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
@@ -368,7 +369,7 @@ func TestHostileAttestations(t *testing.T) {
 	own := string(payload)
 	agent := issue(t, o.ca, "/agent/ada")
 
-	many := make([]string, maxChain+1)
+	many := make([]string, certs.MaxChain+1)
 	for i := range many {
 		many[i] = chain[0]
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 
-	"github.com/roster-mesh/roster/trust/compact"
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // dear returns a certificate, signed by o's CA, of a CA whose RSA key has that many bits:
@@ -48,7 +48,7 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 		pem, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{large}).X509Bundle().Marshal()
 		must(t, err)
 
-		if _, err := ParseBundle(alpha, pem); !errors.Is(err, compact.ErrLargeKey) {
+		if _, err := ParseBundle(alpha, pem); !errors.Is(err, certs.ErrChain) {
 			t.Errorf("a bundle with one of %d bits: %v", size.bits, err)
 		}
 
@@ -59,7 +59,7 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 
 		key := o.signingKey(t)
 		if _, err := verifyAttestation(attestation, key, alpha, o.ca.Bundle(), time.Now()); !errors.Is(err,
-			compact.ErrLargeKey) {
+			certs.ErrChain) {
 			t.Errorf("an attestation by way of %d bits: %v", size.bits, err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // nodePath is the path prefix of the SPIFFE IDs of a domain's nodes.
@@ -119,6 +121,10 @@ func hasSPIFFEID(cert *x509.Certificate) bool {
 func (t *NodeTrust) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return &ServerError{Host: state.ServerName, Err: errors.New("the server has no certificate")}
+	}
+
+	if err := certs.CheckChain(state.PeerCertificates); err != nil {
+		return &ServerError{Host: state.ServerName, Err: err}
 	}
 
 	leaf := state.PeerCertificates[0]

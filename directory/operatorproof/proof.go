@@ -34,6 +34,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // Header is the name of the header field that has a proof.
@@ -48,10 +50,9 @@ const (
 	// MaxSize bounds a proof, in bytes: a chain of certificates is the largest part.
 	MaxSize = 16 << 10
 
-	maxChain = 8
-	maxText  = 2048 // of each claim
-	minRSA   = 2048
-	maxRSA   = 8192
+	maxText = 2048 // of each claim
+	minRSA  = 2048
+	maxRSA  = 8192
 )
 
 // A Request is the part of an HTTP request that a proof covers.
@@ -207,8 +208,8 @@ func decode(part string, into any) error {
 }
 
 func parseChain(texts []string) ([]*x509.Certificate, error) {
-	if len(texts) == 0 || len(texts) > maxChain {
-		return nil, refuse("x5c must have 1 to %d certificates", maxChain)
+	if len(texts) == 0 || len(texts) > certs.MaxChain {
+		return nil, refuse("x5c must have 1 to %d certificates", certs.MaxChain)
 	}
 
 	chain := make([]*x509.Certificate, len(texts))
@@ -221,10 +222,14 @@ func parseChain(texts []string) ([]*x509.Certificate, error) {
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
 			return nil, refuse("x5c: %w", err)
 		}
+	}
 
-		if large, ok := chain[i].PublicKey.(*rsa.PublicKey); ok && (large.N.BitLen() > maxRSA || large.E > 65537) {
-			return nil, refuse("x5c has an RSA key that is too large to verify")
-		}
+	if large, ok := chain[0].PublicKey.(*rsa.PublicKey); ok && (large.N.BitLen() > maxRSA || large.E > 65537) {
+		return nil, refuse("x5c has an RSA key that is too large to verify")
+	}
+
+	if err := certs.CheckChain(chain); err != nil {
+		return nil, refuse("x5c: %w", err)
 	}
 
 	return chain, nil

@@ -3,7 +3,6 @@ package compact
 import (
 	"crypto"
 	"crypto/rsa"
-	"fmt"
 )
 
 // Sizes of RSA keys: bits of the modulus, and the exponent.
@@ -12,9 +11,6 @@ const (
 	maxRSA      = 8192
 	MaxExponent = 65537
 )
-
-// ErrLargeKey is the error for a key that IsAffordable refuses.
-var ErrLargeKey = fmt.Errorf("an RSA key of over %d bits, or with an exponent over %d", maxRSA, MaxExponent)
 
 // IsAffordable reports whether verifying a signature by a key takes a bounded time. The
 // library accepts RSA keys of any size in the certificates of a chain. It needs ten
