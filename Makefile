@@ -1,16 +1,23 @@
 # make help lists the targets. Nothing but Go is needed for build and test.
 
 GO ?= go
+PREFIX ?= /usr/local
 FUZZTIME ?= 20s
 NIGHTLY_SEEDS ?= 100
 
-.PHONY: help build release image test race lint deploy fuzz bench requirements reference nightly ci
+.PHONY: help build install release image test race lint deploy fuzz bench requirements reference nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-build: ## one static binary, ./roster
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o roster ./cmd/roster
+# The flags of go run, so that both share the build cache: -trimpath or another CGO_ENABLED
+# would compile every package again. A release is static, and has them.
+build: ## the program, bin/roster
+	$(GO) build -ldflags '-s -w' -o bin/roster ./cmd/roster
+
+install: build ## the program in PREFIX/bin (PREFIX is /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 0755 bin/roster "$(DESTDIR)$(PREFIX)/bin/roster"
 
 release: ## a signed release in ./dist, with KEY=FILE, a private key of Ed25519 in PEM
 	$(GO) run ./deploy/release -key "$(KEY)" -out dist
