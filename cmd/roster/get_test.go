@@ -88,7 +88,7 @@ func TestGetShowsTheProvenance(t *testing.T) {
 	}
 
 	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t",
-		"origin\tbeta.test at https://ad.beta.test\tregistered at revision 7, expires 2026-06-01T13:00:00.000Z",
+		"origin\tbeta.test at https://ad.beta.test\tregistered at revision 7, expires 2026-06-01T13:00:00Z",
 		"page\t", "revisions 7 to 7", "relay\tgamma.test\t",
 		"verified by key k1"} {
 		if !strings.Contains(out, want) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -226,10 +227,13 @@ func TestNoCommandPrintsTextThatATerminalActsOn(t *testing.T) {
 	t.Logf("%d commands, %d of which show text from outside", len(seen), shown)
 }
 
+// emphasis matches a heading or state with its escape sequences.
+var emphasis = regexp.MustCompile("\x1b\\[(?:1|31|32|33)m([A-Za-z ()]+)\x1b\\[m")
+
 // actedOn returns the first part of a terminal's input on which it would act, but for line
-// breaks and the emphasis of a heading; nothing if there is none.
+// breaks, the emphasis of headings and the colours of states; nothing if there is none.
 func actedOn(text string) string {
-	text = strings.NewReplacer("\x1b[1m", "", "\x1b[m\n", "\n").Replace(text)
+	text = emphasis.ReplaceAllString(text, "$1")
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
 	}

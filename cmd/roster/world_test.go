@@ -36,6 +36,7 @@ type world struct {
 	ca  *trust.CA
 
 	terminal bool
+	columns  int // of the terminal
 	stdin    string
 }
 
@@ -100,7 +101,7 @@ func (w *world) program(stdout, stderr io.Writer) *program {
 	getenv := func(name string) string { return w.env[name] }
 
 	streams := cli.Streams{In: strings.NewReader(w.stdin), Out: stdout, Err: stderr, OutIsTerminal: w.terminal,
-		ErrIsTerminal: w.terminal}
+		ErrIsTerminal: w.terminal, OutColumns: w.columns}
 	console := cli.NewConsole(streams, "roster")
 	console.NoColor = noColor(getenv)
 

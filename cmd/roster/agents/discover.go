@@ -130,7 +130,7 @@ func discover(
 	noteWarnings(console, found.Warnings)
 
 	return console.Print(cli.Answer{
-		Body: found.Body, Items: "candidates", Table: candidateTable(found.Candidates, options.Evidence),
+		Body: found.Body, Items: "candidates", Table: candidateTable(console, found.Candidates, options.Evidence),
 	})
 }
 
@@ -168,7 +168,7 @@ func noteWarnings(console *cli.Console, warnings []string) {
 	}
 }
 
-func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
+func candidateTable(console *cli.Console, all []apiclient.Candidate, evidence bool) cli.Table {
 	t := cli.Table{Head: []string{
 		"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "PROTOCOL", "ENDPOINT (CLAIMED)", "MATCHED TAGS",
 		"+STATE", "+EXPIRES", "+FLAGS", "+DESCRIPTION (CLAIMED)",
@@ -191,7 +191,7 @@ func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
 			formatScore(candidate.Score), flagged(candidate.ID, provenance), cli.Shorten(candidate.Name, longestName),
 			provenance.Authority, binding.Protocol, binding.Endpoint,
 			strings.Join(candidate.MatchedTags, " "), provenance.Verification.State,
-			cli.FormatMillis(provenance.ExpiresAt),
+			console.Time(provenance.ExpiresAt),
 			strings.Join(candidate.Flags, " "), cli.Shorten(candidate.Description, longestText),
 		}
 		if evidence {

@@ -51,7 +51,7 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 				return printProof(c.Context(), session, client, found.Href)
 			}
 
-			t := describe(&found.Registration)
+			t := describe(session.Console, &found.Registration)
 			if provenance {
 				t = provenanceTable(c.Context(), session, client, &found.Registration)
 			}
@@ -136,7 +136,7 @@ const (
 
 // describe returns the members of a registration, with the facts of the directory before
 // the claims of the registrant.
-func describe(r *apiclient.Registration) cli.Table {
+func describe(console *cli.Console, r *apiclient.Registration) cli.Table {
 	t := cli.Table{Head: []string{"MEMBER", "BY", "VALUE"}}
 	add := func(by, member, value string) {
 		if value != "" {
@@ -151,12 +151,12 @@ func describe(r *apiclient.Registration) cli.Table {
 	add(byDirectory, "origin", provenance.Authority)
 	addRegistrant(add, provenance)
 	add(byDirectory, "verification", verificationState(provenance))
-	add(byDirectory, "probe", probeResult(provenance.Verification.Probe))
+	add(byDirectory, "probe", probeResult(console, provenance.Verification.Probe))
 	add(byDirectory, "kind", r.Kind)
 	add(byDirectory, "visibility", audience(provenance.Visibility))
-	add(byDirectory, "registered", cli.FormatMillis(r.RegisteredAt))
-	add(byDirectory, "updated", cli.FormatMillis(r.UpdatedAt))
-	add(byDirectory, "expires", cli.FormatMillis(r.ExpiresAt))
+	add(byDirectory, "registered", console.Time(r.RegisteredAt))
+	add(byDirectory, "updated", console.Time(r.UpdatedAt))
+	add(byDirectory, "expires", console.Time(r.ExpiresAt))
 
 	add(byClaim, "name", r.Name)
 	add(byClaim, "description", r.Description)
@@ -226,12 +226,12 @@ func verificationState(p apiclient.Provenance) string {
 
 // probeResult returns the result of comparing a registration with the agent's own
 // description, if the directory did so.
-func probeResult(probe *apiclient.Probe) string {
+func probeResult(console *cli.Console, probe *apiclient.Probe) string {
 	if probe == nil {
 		return ""
 	}
 
-	result := probe.State + " at " + cli.FormatMillis(probe.CheckedAt)
+	result := probe.State + " at " + console.Time(probe.CheckedAt)
 	switch {
 	case len(probe.Members) > 0:
 		result += ": the agent's own description differs in " + strings.Join(probe.Members, ", ")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -112,7 +113,7 @@ func lookup(
 		console.Note("More agents match; add --all to follow the pages.")
 	}
 
-	return console.Print(cli.Answer{Body: body, Items: "agents", Table: agentTable(agents)})
+	return console.Print(cli.Answer{Body: body, Items: "agents", Table: agentTable(console, agents)})
 }
 
 // collectPages follows the pages after the first one and returns all as one response. The
@@ -150,17 +151,17 @@ func collectPages(
 
 // agentColumns are the columns of agentTable.
 var agentColumns = []string{
-	"AGENT", "ORIGIN", "RID", "PROTOCOLS", "BASE (CLAIMED)", "EXPIRES",
+	"AGENT", "ORIGIN", "-RID", "PROTOCOLS", "BASE (CLAIMED)", "EXPIRES",
 	"+STATE", "+REGISTRANT", "+CAPABILITIES (CLAIMED)", "+DESCRIPTION (CLAIMED)",
 }
 
 // longestText is how many characters of a registrant's text a table shows.
 const longestText = 80
 
-func agentTable(agents []apiclient.Item) cli.Table {
+func agentTable(console *cli.Console, agents []apiclient.Item) cli.Table {
 	t := cli.Table{Head: agentColumns}
 	for i := range agents {
-		t.Add(agentRow(&agents[i])...)
+		t.Add(agentRow(&agents[i], console.Time)...)
 	}
 
 	return t
@@ -175,7 +176,8 @@ func flagged(name string, provenance apiclient.Provenance) string {
 	return name + " [" + strings.Join(provenance.Flags, ", ") + "]"
 }
 
-func agentRow(agent *apiclient.Item) []string {
+// agentRow returns the row of an agent; formatTime is for its deadline.
+func agentRow(agent *apiclient.Item, formatTime func(time.Time) string) []string {
 	var capabilities []string
 	for _, c := range agent.Capabilities {
 		capabilities = append(capabilities, c.Name)
@@ -185,7 +187,7 @@ func agentRow(agent *apiclient.Item) []string {
 
 	return []string{
 		flagged(agent.Agent, provenance), provenance.Authority, agent.RID(), strings.Join(agent.Protocols, " "),
-		agent.Base, cli.FormatMillis(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
+		agent.Base, formatTime(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
 		cli.Shorten(strings.Join(capabilities, " "), longestText), cli.Shorten(agent.Description, longestText),
 	}
 }

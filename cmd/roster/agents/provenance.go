@@ -23,7 +23,7 @@ func provenanceTable(
 	t := cli.Table{Head: []string{"STEP", "BY", "DETAIL", "TIME"}}
 	provenance := r.Provenance
 
-	addRegistration(&t, r)
+	addRegistration(session, &t, r)
 
 	origin := provenance.Authority
 	if provenance.Service != "" {
@@ -31,8 +31,8 @@ func provenanceTable(
 	}
 
 	position := fmt.Sprintf("registered at revision %d, expires %s", provenance.Revision,
-		cli.FormatMillis(provenance.ExpiresAt))
-	t.Add("origin", origin, position, cli.FormatMillis(provenance.UpdatedAt))
+		session.Time(provenance.ExpiresAt))
+	t.Add("origin", origin, position, session.Time(provenance.UpdatedAt))
 
 	if page, err := fetchPage(ctx, client, r.Href); err == nil {
 		readers := "all peers"
@@ -41,13 +41,13 @@ func provenanceTable(
 		}
 
 		detail := fmt.Sprintf("lists the changes at revisions %d to %d for %s", page.From+1, page.To, readers)
-		t.Add("signed page", page.Issuer.Name(), detail, cli.FormatTime(time.Unix(page.IssuedAt, 0)))
+		t.Add("signed page", page.Issuer.Name(), detail, session.Time(time.Unix(page.IssuedAt, 0)))
 	} else {
 		session.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)
 	}
 
 	if provenance.ReceivedFrom != "" {
-		t.Add("relay", provenance.ReceivedFrom, "sent the signed record", cli.FormatMillis(provenance.ReceivedAt))
+		t.Add("relay", provenance.ReceivedFrom, "sent the signed record", session.Time(provenance.ReceivedAt))
 	}
 
 	verification := provenance.Verification.State
@@ -55,14 +55,14 @@ func provenanceTable(
 		verification += " by key " + key
 	}
 
-	t.Add("this directory", session.Address(), verification, cli.FormatMillis(provenance.Verification.CheckedAt))
+	t.Add("this directory", session.Address(), verification, session.Time(provenance.Verification.CheckedAt))
 
 	return t
 }
 
 // addRegistration adds who registered the contents, from which source and for whom, and who
 // gave the registration to its owner.
-func addRegistration(t *cli.Table, r *apiclient.Registration) {
+func addRegistration(session connect.Session, t *cli.Table, r *apiclient.Registration) {
 	provenance := r.Provenance
 
 	registrant, detail := cmp.Or(provenance.Registrant, "(withheld)"), "registered "+r.Agent
@@ -78,7 +78,7 @@ func addRegistration(t *cli.Table, r *apiclient.Registration) {
 		t.Add("source", provenance.ImportedFrom, "imported, as the registrant says", "")
 	}
 
-	t.Add("registrant", registrant, detail, cli.FormatMillis(provenance.RegisteredAt))
+	t.Add("registrant", registrant, detail, session.Time(provenance.RegisteredAt))
 
 	if provenance.TransferredBy != "" {
 		t.Add("transfer", provenance.TransferredBy, "an operator gave it to another owner", "")

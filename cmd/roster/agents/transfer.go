@@ -198,7 +198,7 @@ func listOffers(ctx context.Context, session connect.Session, client *apiclient.
 			state = "void: changed since"
 		}
 
-		table.Add(offer.Agent, offer.RID, offer.Owner, offer.To, cli.FormatTime(offer.ExpiresAt), state)
+		table.Add(offer.Agent, offer.RID, offer.Owner, offer.To, session.Time(offer.ExpiresAt), state)
 	}
 
 	return session.PrintValue(map[string]any{"transfers": all}, "transfers", table)

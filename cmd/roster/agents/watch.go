@@ -191,10 +191,10 @@ func (w *watcher) printRow(event *apiclient.WatchEvent) error {
 
 	case string(index.EventAdded):
 		w.agents++
-		copy(cells[1:], agentRow(event.Item))
+		copy(cells[1:], agentRow(event.Item, cli.FormatTime))
 
 	case string(index.EventUpdated):
-		copy(cells[1:], agentRow(event.Item))
+		copy(cells[1:], agentRow(event.Item, cli.FormatTime))
 
 	case string(index.EventRemoved):
 		w.agents--

@@ -43,11 +43,6 @@ func Shorten(text string, n int) string {
 	return out.String() + "…"
 }
 
-// pad returns text with spaces up to so many cells.
-func pad(text string, cells int) string {
-	return text + strings.Repeat(" ", max(0, cells-CellWidth(text)))
-}
-
 // clusters returns the characters of a text, each with what is drawn in its cells, and the number of
 // these cells.
 func clusters(text string) iter.Seq2[string, int] {

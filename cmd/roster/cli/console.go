@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -14,14 +15,20 @@ type Streams struct {
 	Out, Err io.Writer
 
 	OutIsTerminal, ErrIsTerminal bool
+	OutColumns                   int // cells of a line of the terminal; 0 if that is unknown
 }
 
 // StandardStreams returns the streams of this process.
 func StandardStreams() Streams {
-	return Streams{
+	streams := Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		OutIsTerminal: isTerminal(os.Stdout), ErrIsTerminal: isTerminal(os.Stderr),
 	}
+	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		streams.OutColumns = columns
+	}
+
+	return streams
 }
 
 // A Console has the streams of a command. Data goes to Stdout in the format
@@ -40,6 +47,7 @@ type Console struct {
 	Quiet      bool   // no notes are printed
 	Verbose    bool   // requests are printed
 
+	columns int     // cells of a line of the terminal; 0 if that is unknown
 	streams Streams // as they are, for this program's own escapes
 }
 
@@ -47,7 +55,7 @@ type Console struct {
 func NewConsole(streams Streams, program string) *Console {
 	console := &Console{
 		Stdin: streams.In, Stdout: streams.Out, Stderr: streams.Err,
-		Program: program, IsTerminal: streams.OutIsTerminal, streams: streams,
+		Program: program, IsTerminal: streams.OutIsTerminal, columns: streams.OutColumns, streams: streams,
 	}
 	if streams.OutIsTerminal {
 		console.Stdout = &screen{terminal: streams.Out}
@@ -79,6 +87,16 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.Stderr, Printable(fmt.Sprintf(format, args...)))
 }
 
+// Time returns a time for a table: on a terminal how far it is from now, else, and with -o
+// wide, as FormatTime. The zero time is empty.
+func (c *Console) Time(at time.Time) string {
+	if !c.IsTerminal || c.Format == FormatWide || at.IsZero() {
+		return FormatTime(at)
+	}
+
+	return fromNow(time.Until(at))
+}
+
 // ReadFile reads a file of less than limit bytes. The name - is standard input.
 func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 	in := c.Stdin
@@ -102,31 +120,6 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 	}
 
 	return text, nil
-}
-
-// printHead prints the heading of a table: in bold on a terminal, unless colours are
-// switched off (no-color.org).
-func (c *Console) printHead(line string) error {
-	if c.NoHeaders {
-		return nil
-	}
-
-	if !c.IsTerminal || c.NoColor {
-		_, err := io.WriteString(c.Stdout, line+"\n")
-		return err
-	}
-
-	if _, err := io.WriteString(c.streams.Out, "\x1b[1m"); err != nil {
-		return err
-	}
-
-	if _, err := io.WriteString(c.Stdout, line); err != nil {
-		return err
-	}
-
-	_, err := io.WriteString(c.streams.Out, "\x1b[m\n")
-
-	return err
 }
 
 // isTerminal reports whether a file is a terminal, which other character devices, such as

@@ -11,50 +11,112 @@ import (
 const columnGap = 2
 
 // A Table has a heading for each column and a cell for each column in each row. A heading
-// that begins with + is shown by -o wide only.
+// that begins with + is shown by -o wide only, and one that begins with - is left out on a
+// terminal on which the table doesn't fit.
 type Table struct {
 	Head []string
 	Rows [][]string
+
+	Record bool // it has one row, which a narrow terminal shows as a list of its members
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// printTable prints a table: in columns on a terminal, else with tabs between the cells. A
-// table without rows prints nothing.
+// printTable prints a table: in columns on a terminal, which it fits unless -o wide is given,
+// else with tabs between the cells. A table without rows prints nothing.
 func (c *Console) printTable(t Table) error {
 	if len(t.Rows) == 0 {
 		return nil
 	}
 
-	var text strings.Builder
+	if c.IsTerminal {
+		return c.printColumns(t)
+	}
 
-	lines := t.lines(c.Format == FormatWide)
-	if c.NoHeaders && !c.IsTerminal {
+	lines := t.lines(true, c.Format == FormatWide)
+	if c.NoHeaders {
 		lines = lines[1:]
 	}
 
-	if !c.IsTerminal {
-		for _, line := range lines {
-			text.WriteString(strings.Join(line, "\t") + "\n")
-		}
-
-		_, err := io.WriteString(c.Stdout, text.String())
-
-		return err
-	}
-
-	widths := widen(nil, lines...)
-	if err := c.printHead(inColumns(lines[0], widths)); err != nil {
-		return err
-	}
-
-	for _, line := range lines[1:] {
-		text.WriteString(inColumns(line, widths) + "\n")
+	var text strings.Builder
+	for _, line := range lines {
+		text.WriteString(strings.Join(line, "\t") + "\n")
 	}
 
 	_, err := io.WriteString(c.Stdout, text.String())
 
+	return err
+}
+
+// printColumns prints a table on a terminal.
+func (c *Console) printColumns(t Table) error {
+	rows := t.lines(true, true)
+	if c.Format != FormatWide {
+		rows = t.forTerminal(c.columns)
+	}
+
+	var layout columns
+	layout.hold(rows...)
+	widths, fits := layout.fit(c.width())
+
+	var text strings.Builder
+	if t.Record && total(layout.widths) > c.width() && c.width() > 0 || !fits {
+		for i, row := range rows[1:] {
+			if i > 0 {
+				text.WriteByte('\n')
+			}
+
+			text.WriteString(inMembers(rows[0], row, c.width(), c.style(rows[0], row)))
+		}
+
+		return c.printEmphasized(text.String())
+	}
+
+	if !c.NoHeaders {
+		text.WriteString(inColumns(rows[0], widths, c.bold))
+	}
+
+	for _, row := range rows[1:] {
+		text.WriteString(inColumns(row, widths, c.style(rows[0], row)))
+	}
+
+	return c.printEmphasized(text.String())
+}
+
+// width returns the cells of a line of the table; 0 if it may be of any length.
+func (c *Console) width() int {
+	if c.Format == FormatWide {
+		return 0
+	}
+
+	return c.columns
+}
+
+// bold is the style of headings.
+func (c *Console) bold(int) string {
+	if c.NoColor {
+		return ""
+	}
+
+	return escapeBold
+}
+
+// style returns the style of the cells of a row.
+func (c *Console) style(heading, row []string) func(i int) string {
+	return func(i int) string {
+		if c.NoColor || c.Format == FormatWide {
+			return ""
+		}
+
+		return colourOf(heading[i], row[i])
+	}
+}
+
+// printEmphasized prints lines of printable text with this program's escape sequences, which
+// Stdout would escape.
+func (c *Console) printEmphasized(text string) error {
+	_, err := io.WriteString(c.streams.Out, text)
 	return err
 }
 
@@ -70,29 +132,20 @@ func widen(widths []int, rows ...[]string) []int {
 	return widths
 }
 
-// inColumns returns the cells of a row as a line.
-func inColumns(row []string, widths []int) string {
-	var line strings.Builder
-	for i, cell := range row {
-		line.WriteString(pad(cell, widths[i]+columnGap))
-	}
-
-	return strings.TrimRight(line.String(), " ")
-}
-
 // lines returns the heading and the rows with the columns to show, each cell made
-// printable.
-func (t Table) lines(wide bool) [][]string {
+// printable: without those that can be spared, or with those that only -o wide has.
+func (t Table) lines(spare, wide bool) [][]string {
 	heading := make([]string, len(t.Head))
 	for i, head := range t.Head {
-		heading[i] = strings.TrimPrefix(head, "+")
+		heading[i] = strings.TrimLeft(head, "+-")
 	}
 
 	lines := make([][]string, 0, len(t.Rows)+1)
 	for _, row := range slices.Insert(slices.Clone(t.Rows), 0, heading) {
 		var line []string
 		for i, cell := range row {
-			if wide || !strings.HasPrefix(t.Head[i], "+") {
+			isWide, isSpare := strings.HasPrefix(t.Head[i], "+"), strings.HasPrefix(t.Head[i], "-")
+			if (wide || !isWide) && (spare || !isSpare) {
 				line = append(line, Printable(cell))
 			}
 		}
@@ -104,35 +157,48 @@ func (t Table) lines(wide bool) [][]string {
 }
 
 // A GrowingTable prints rows as they come, for a command that follows a stream. On a
-// terminal its columns are as wide as their widest cell so far.
+// terminal its columns are as wide as their widest cell so far, as far as they fit.
 type GrowingTable struct {
 	Console *Console
 	Head    []string // as of a Table
 
-	widths []int
+	layout columns
 }
 
 // PrintHead prints the headings.
 func (g *GrowingTable) PrintHead() error {
-	head := Table{Head: g.Head}.lines(g.Console.Format == FormatWide)[0]
-	return g.Console.printHead(g.layOut(head))
+	if g.Console.NoHeaders {
+		return nil
+	}
+
+	return g.print(g.lines(Table{Head: g.Head})[0], g.Console.bold)
 }
 
 // PrintRow prints one row.
 func (g *GrowingTable) PrintRow(cells []string) error {
-	lines := Table{Head: g.Head, Rows: [][]string{cells}}.lines(g.Console.Format == FormatWide)
-	_, err := io.WriteString(g.Console.Stdout, g.layOut(lines[1])+"\n")
-
-	return err
-}
-
-// layOut returns the cells of a row as a line.
-func (g *GrowingTable) layOut(cells []string) string {
-	if !g.Console.IsTerminal {
-		return strings.Join(cells, "\t")
+	lines := g.lines(Table{Head: g.Head, Rows: [][]string{cells}})
+	if g.Console.IsTerminal && g.Console.width() > 0 {
+		shorten(lines[1])
 	}
 
-	g.widths = widen(g.widths, cells)
+	return g.print(lines[1], g.Console.style(lines[0], lines[1]))
+}
 
-	return inColumns(cells, g.widths)
+// lines returns the heading and the rows of a table with the columns to show.
+func (g *GrowingTable) lines(t Table) [][]string {
+	wide := g.Console.Format == FormatWide
+	return t.lines(wide || !g.Console.IsTerminal || g.Console.width() == 0, wide)
+}
+
+// print prints one row: in columns on a terminal, else with tabs between the cells.
+func (g *GrowingTable) print(row []string, style func(i int) string) error {
+	if !g.Console.IsTerminal {
+		_, err := io.WriteString(g.Console.Stdout, strings.Join(row, "\t")+"\n")
+		return err
+	}
+
+	g.layout.hold(row)
+	widths, _ := g.layout.fit(g.Console.width()) // rows that don't fit are wider, since rows above them stand
+
+	return g.Console.printEmphasized(inColumns(row, widths, style))
 }

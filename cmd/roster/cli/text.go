@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func FormatTime(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// FormatMillis returns a time with milliseconds, as registrations have it. The zero time is
+// FormatMillis returns a time with milliseconds, for lines whose order matters. The zero time is
 // empty.
 func FormatMillis(at time.Time) string {
 	if at.IsZero() {
@@ -44,6 +45,33 @@ func FormatMillis(at time.Time) string {
 	}
 
 	return at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// fromNow returns a distance in time in a unit that is exact enough: "in 90 s", "3 h ago".
+func fromNow(left time.Duration) string {
+	const day = 24 * time.Hour
+
+	size := left.Abs().Round(time.Second)
+	count, unit := size/time.Second, "s"
+
+	switch {
+	case size == 0:
+		return "now"
+	case size >= 2*365*day:
+		count, unit = size/(365*day), "years"
+	case size >= 2*day:
+		count, unit = size/day, "days"
+	case size >= 2*time.Hour:
+		count, unit = size/time.Hour, "h"
+	case size >= 2*time.Minute:
+		count, unit = size/time.Minute, "min"
+	}
+
+	if left > 0 {
+		return fmt.Sprintf("in %d %s", count, unit)
+	}
+
+	return fmt.Sprintf("%d %s ago", count, unit)
 }
 
 // FormatAge returns a time that has passed, in its largest unit.

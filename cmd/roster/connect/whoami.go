@@ -33,8 +33,10 @@ environment or the context. Nothing is sent to the directory.`,
 				return err
 			}
 
-			t := cli.Table{Head: []string{"IDENTITY", "CREDENTIAL", "EXPIRES", "DIRECTORY", "DOMAIN"}}
-			t.Add(me.Identity, me.Credential, cli.FormatTime(me.Expires), me.Directory, me.Domain)
+			t := cli.Table{
+				Head: []string{"IDENTITY", "CREDENTIAL", "EXPIRES", "DIRECTORY", "DOMAIN"}, Record: true,
+			}
+			t.Add(me.Identity, me.Credential, session.Time(me.Expires), me.Directory, me.Domain)
 
 			return session.PrintValue(me, "", t)
 		},

@@ -40,7 +40,7 @@ admitted but have not joined yet. LAST CONTACT is the leader's last contact with
 
 			t := cli.Table{Head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API", "+READS"}}
 			for _, m := range status.Peers {
-				t.Add(m.ID, m.Address, roleOf(m, status.Leader), lastContact(m), m.API, readFormats(m.Reads))
+				t.Add(m.ID, m.Address, roleOf(m, status.Leader), lastContact(session.Console, m), m.API, readFormats(m.Reads))
 			}
 
 			if w := status.Written; w.Log > 0 {
@@ -90,12 +90,12 @@ func writtenFormats(w apiclient.Written) string {
 	return text
 }
 
-func lastContact(peer apiclient.RaftPeer) string {
+func lastContact(console *cli.Console, peer apiclient.RaftPeer) string {
 	if peer.Unheard {
 		return "never in this leader term"
 	}
 
-	return cli.FormatTime(peer.LastContact)
+	return console.Time(peer.LastContact)
 }
 
 func roleOf(peer apiclient.RaftPeer, leader string) string {

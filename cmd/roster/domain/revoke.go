@@ -155,7 +155,7 @@ func printRevocation(console *cli.Console, done revocation) error {
 
 	t := cli.Table{Head: []string{"AGENT", "RID", "EXPIRES"}}
 	for _, r := range done.Registrations {
-		t.Add(r.Agent, r.RID, cli.FormatTime(r.ExpiresAt))
+		t.Add(r.Agent, r.RID, console.Time(r.ExpiresAt))
 	}
 
 	body, err := json.Marshal(done)

@@ -143,13 +143,13 @@ func (s *domainStatus) judgeRestore() {
 // judgeExpiry judges the end of a certificate.
 func (s *domainStatus) judgeExpiry(subject string, at time.Time, soon time.Duration) {
 	left := at.Sub(s.now).Truncate(time.Minute)
-	detail := "until " + cli.FormatTime(at)
+	detail := "ends " + s.session.Time(at)
 
 	switch {
 	case at.IsZero():
 		s.warn(subject, "missing", "the node has none", "help", "doctor")
 	case left <= 0:
-		s.warn(subject, "expired", detail, "help", "doctor")
+		s.warn(subject, "expired", "ended "+s.session.Time(at), "help", "doctor")
 	case left < soon:
 		s.warn(subject, "expires soon", detail, "help", "doctor")
 	default:
@@ -172,7 +172,7 @@ func (s *domainStatus) judgeDisk() {
 
 func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 	subject := "member " + member.ID
-	detail := "last contact " + lastContact(member)
+	detail := "last contact " + lastContact(s.session.Console, member)
 
 	if member.ID != s.Raft.Leader && (member.Unheard || s.now.Sub(member.LastContact) > contactLate) {
 		s.warn(subject, "silent", detail, "raft", "peers")

@@ -47,12 +47,12 @@ peer that this node verified was issued; a domain in which nothing changes issue
 				return err
 			}
 
-			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(peers)})
+			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(session.Console, peers)})
 		}),
 	}
 }
 
-func peersTable(peers []apiclient.Peer) cli.Table {
+func peersTable(console *cli.Console, peers []apiclient.Peer) cli.Table {
 	t := cli.Table{Head: []string{
 		"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST PAGE AGE", "LAST ANSWER",
 		"+LAST PAGE", "+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
@@ -61,8 +61,8 @@ func peersTable(peers []apiclient.Peer) cli.Table {
 		peer := &peers[i]
 		t.Add(
 			peer.Domain, peer.StateText(), cli.YesNo(peer.Exported), strconv.FormatUint(peer.LagRevisions, 10),
-			formatSeconds(peer.LagSeconds), peer.PageAgeText(), cli.FormatTime(peer.LastAnswer),
-			cli.FormatTime(peer.LastPage), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
+			formatSeconds(peer.LagSeconds), peer.PageAgeText(), console.Time(peer.LastAnswer),
+			console.Time(peer.LastPage), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
 			strings.Join(peer.HoldsBack, " "), peer.LastError,
 		)
 	}

@@ -28,7 +28,7 @@ func showPeerCommand(session connect.Session) *cobra.Command {
 				return err
 			}
 
-			if err := session.PrintValue(peer, "", peerTable(peer)); err != nil {
+			if err := session.PrintValue(peer, "", peerTable(session.Console, peer)); err != nil {
 				return err
 			}
 
@@ -75,9 +75,9 @@ func (t *fieldTable) addCounts(name string, counts map[string]uint64) {
 	}
 }
 
-func peerTable(peer *apiclient.Peer) cli.Table {
+func peerTable(console *cli.Console, peer *apiclient.Peer) cli.Table {
 	t := &fieldTable{cli.Table{Head: []string{"FIELD", "VALUE"}}}
-	addPeerState(t, peer)
+	addPeerState(console, t, peer)
 	addPeerRules(t, "export", peer.Export)
 	addPeerRules(t, "import", peer.Import)
 	addPeerHoldings(t, peer)
@@ -88,7 +88,7 @@ func peerTable(peer *apiclient.Peer) cli.Table {
 	t.add("gossip bytes out", cli.NonZero(peer.GossipOut))
 
 	for _, e := range peer.Evidence {
-		t.add("evidence", e.ID+", found "+cli.FormatTime(e.Found))
+		t.add("evidence", e.ID+", found "+console.Time(e.Found))
 	}
 
 	t.addCounts("messages", peer.Received)
@@ -97,12 +97,12 @@ func peerTable(peer *apiclient.Peer) cli.Table {
 	return t.Table
 }
 
-func addPeerState(t *fieldTable, peer *apiclient.Peer) {
+func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 	t.add("domain", peer.Domain)
 	t.add("state", showState(peer))
 	t.add("agreed state", peer.Agreed)
 	t.add("ended by", peer.EndedBy)
-	t.add("invitation valid until", cli.FormatTime(peer.Until))
+	t.add("invitation valid until", console.Time(peer.Until))
 	t.add("fingerprints", strings.Join(peer.Fingerprints, " "))
 	t.add("exported to peer", cli.YesNo(peer.Exported))
 
@@ -115,9 +115,9 @@ func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	t.add("position here", peer.Watermark)
 	t.add("position there", peer.Tip)
 	t.add("lag", fmt.Sprintf("%d revisions, %s s", peer.LagRevisions, formatSeconds(peer.LagSeconds)))
-	t.add("last answer", cli.FormatTime(peer.LastAnswer))
-	t.add("last verified message", cli.FormatTime(peer.LastHeard))
-	t.add("last verified page", cli.FormatTime(peer.LastPage))
+	t.add("last answer", console.Time(peer.LastAnswer))
+	t.add("last verified message", console.Time(peer.LastHeard))
+	t.add("last verified page", console.Time(peer.LastPage))
 	t.add("age of last verified page", peer.PageAgeText())
 
 	if peer.HeadAge > 0 {
@@ -125,7 +125,7 @@ func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	}
 
 	t.add("bundle endpoint", peer.BundleEndpoint)
-	t.add("bundle refreshed", cli.FormatTime(peer.BundleChecked))
+	t.add("bundle refreshed", console.Time(peer.BundleChecked))
 	t.add("bundle error", peer.BundleError)
 	t.add("last error", peer.LastError)
 	t.add("formats held back", strings.Join(peer.HoldsBack, " "))
