@@ -220,7 +220,7 @@ var layers = map[string][]string{
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
 	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",
 		"scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials",
-		"api/wire"},
+		"api/wire", "scenarios/home"},
 	// their timing, which stories of long silence slow
 	"scenarios/mesh": {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip",
 		"node/config", "directory/signed", "directory/operatorproof", "api/operator", "api/wire"},
@@ -228,8 +228,9 @@ var layers = map[string][]string{
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
-		"api/operator"},
+		"api/operator", "scenarios/home"},
 	"deploy/release":    {"cmd/roster/release"}, // the names of a release's files
+	"scenarios/home":    {},
 	"scenarios/mutants": {},
 	"scenarios/pages":   {}, // runs the binary
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",

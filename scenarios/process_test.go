@@ -406,3 +406,20 @@ func shows(t *testing.T, c *apiclient.Client, acknowledged *sync.Map) error {
 
 	return err
 }
+
+// What the person who runs the tests has saved changes none: no story knows a context.
+func TestStoriesHaveAHomeOfTheirOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program")
+	}
+
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	out, err := exec.Command(path, "context", "list", "-o", "json").Output()
+	if err != nil || strings.Contains(string(out), "https://") {
+		t.Errorf("a story knows %s, %v", out, err)
+	}
+}

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -10,12 +11,23 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/roster-mesh/roster/scenarios/home"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(300) // stories make much garbage: saves a fifth of their time
-	goleak.VerifyTestMain(m)
+
+	remove, err := home.Isolate()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		remove()
+		os.Exit(code)
+	}))
 }
 
 // wan is the network of the stories without faults.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/roster-mesh/roster/scenarios/home"
 )
 
 // commandTimeout bounds one call of the program.
@@ -21,6 +23,13 @@ var programPath string // of the real binary
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	remove, err := home.Isolate()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+
 	dir, err := os.MkdirTemp("", "roster-attacks-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
