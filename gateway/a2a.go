@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -20,21 +21,29 @@ type dialect struct {
 	send, stream   string // methods of JSON-RPC
 	prefix         string // of the paths of HTTP+JSON
 	role           string
-	discriminators bool // messages and parts say their kind
+	media          string // of requests over HTTP+JSON; JSON's own if it is ""
+	discriminators bool   // messages and parts say their kind
 }
 
 var (
 	a2a03 = dialect{send: "message/send", stream: "message/stream", prefix: "/v1", role: "user", discriminators: true}
-	a2a10 = dialect{version: "1.0", send: "SendMessage", stream: "SendStreamingMessage", role: "ROLE_USER"}
+	a2a10 = dialect{version: "1.0", send: "SendMessage", stream: "SendStreamingMessage", role: "ROLE_USER",
+		media: "application/a2a+json"}
 )
+
+// An a2aInterface is the part of an agent card's interface that each request to it depends on.
+type a2aInterface struct {
+	dialect dialect
+	tenant  string // "" if the interface declares none
+}
 
 // callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An input
 // with a member message is a message's own parameters. An input that is a text, alone or as
 // the member text, is sent as text, and any other as data.
 func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
-	dialect := i.dialect()
+	dialect := i.a2a.dialect
 
-	params, err := dialect.params(w)
+	params, err := dialect.params(w, i.a2a.tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +57,10 @@ func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, 
 		verb := "/message:send"
 		if i.in.Stream {
 			verb = "/message:stream"
+		}
+
+		if dialect.media != "" {
+			header.Set("Content-Type", dialect.media)
 		}
 
 		reply, err := i.post(ctx, w, strings.TrimRight(i.binding.Endpoint, "/")+dialect.prefix+verb, params, header)
@@ -85,28 +98,50 @@ func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, 
 	return a, unfailed(a.Body)
 }
 
-// dialect returns the version that the card names for the binding's interface. Of
-// an interface of 1.0 that names none it is 1.0; a card's url is of 0.3.
-func (i *invocation) dialect() dialect {
+// interfaceOf returns the card's interface of the selected binding: the first one with its URL and
+// transport, since several interfaces may share a URL (A2A 1.0, 8.3.1). One of 1.0 that names no
+// version is of 1.0; a card's url is of 0.3.
+func interfaceOf(document directory.Document, binding directory.Binding) a2aInterface {
 	var card struct {
 		Interfaces []struct {
-			URL     string `json:"url"`
-			Version string `json:"protocolVersion"`
+			URL       string `json:"url"`
+			Binding   string `json:"protocolBinding"`
+			Transport string `json:"transport"`
+			Version   string `json:"protocolVersion"`
+			Tenant    string `json:"tenant"`
 		} `json:"supportedInterfaces"`
 	}
-	if i.e.Document.Kind() == directory.KindA2A && json.Unmarshal(i.e.Document.Bytes(), &card) == nil {
-		for _, f := range card.Interfaces {
-			if f.URL == i.binding.Endpoint && !strings.HasPrefix(f.Version, "0.") {
-				return a2a10
+	if document.Kind() == directory.KindA2A && json.Unmarshal(document.Bytes(), &card) == nil {
+		for _, declared := range card.Interfaces {
+			if declared.URL != binding.Endpoint || cmp.Or(declared.Binding, declared.Transport) != binding.Transport {
+				continue
 			}
+
+			if strings.HasPrefix(declared.Version, "0.") {
+				return a2aInterface{a2a03, declared.Tenant}
+			}
+
+			return a2aInterface{a2a10, declared.Tenant}
 		}
 	}
 
-	return a2a03
+	return a2aInterface{dialect: a2a03}
+}
+
+// withTenant returns parameters with the tenant that the interface declares, and with no other (A2A
+// 1.0, 8.3.2, rule 4): who may call this agent may not call its neighbours at the same URL. A
+// decoder may ignore the case of names.
+func withTenant(params []strictjson.Member, tenant string) []strictjson.Member {
+	params = slices.DeleteFunc(params, func(m strictjson.Member) bool { return strings.EqualFold(m.Name, "tenant") })
+	if tenant == "" {
+		return params
+	}
+
+	return append(params, strictjson.Member{Name: "tenant", Value: strictjson.AppendString(nil, tenant)})
 }
 
 // params returns the parameters of a message with the input.
-func (d dialect) params(w *agentTask) ([]byte, error) {
+func (d dialect) params(w *agentTask, tenant string) ([]byte, error) {
 	var members []strictjson.Member
 	if w.Value[0] == '{' {
 		var err error
@@ -116,20 +151,7 @@ func (d dialect) params(w *agentTask) ([]byte, error) {
 	}
 
 	if own, ok := strictjson.FindMember(members, "message"); ok && own[0] == '{' {
-		message, err := directory.ParseObject(own)
-		if err != nil {
-			return nil, err
-		}
-
-		if _, named := strictjson.FindMember(message, "messageId"); !named {
-			message = append(message, strictjson.Member{Name: "messageId",
-				Value: strictjson.AppendString(nil, rand.Text())})
-		}
-
-		n := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == "message" })
-		members[n].Value = strictjson.AppendObject(nil, message)
-
-		return strictjson.AppendObject(nil, members), nil
+		return ownParams(members, own, tenant)
 	}
 
 	message := strictjson.AppendText([]byte{'{'}, "messageId", rand.Text())
@@ -147,7 +169,62 @@ func (d dialect) params(w *agentTask) ([]byte, error) {
 			append(strictjson.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
 	}
 
-	return append(strictjson.AppendRaw([]byte{'{'}, "message", append(message, '}')), '}'), nil
+	params := []strictjson.Member{{Name: "message", Value: append(message, '}')}}
+
+	return strictjson.AppendObject(nil, withTenant(params, tenant)), nil
+}
+
+// ownParams returns the caller's own parameters, with an identifier of the message and the tenant.
+func ownParams(members []strictjson.Member, message []byte, tenant string) ([]byte, error) {
+	parts, err := directory.ParseObject(message)
+	if err != nil {
+		return nil, err
+	}
+
+	if _, named := strictjson.FindMember(parts, "messageId"); !named {
+		parts = append(parts, strictjson.Member{Name: "messageId", Value: strictjson.AppendString(nil, rand.Text())})
+	}
+
+	at := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == "message" })
+	members[at].Value = strictjson.AppendObject(nil, parts)
+
+	// A push notification's configuration names a tenant of its own.
+	for n, m := range members {
+		if !strings.EqualFold(m.Name, "configuration") || m.Value[0] != '{' {
+			continue
+		}
+
+		if members[n].Value, err = withTenants(m.Value, tenant); err != nil {
+			return nil, err
+		}
+	}
+
+	return strictjson.AppendObject(nil, withTenant(members, tenant)), nil
+}
+
+// withTenants returns a configuration whose objects that name a tenant name the declared one.
+func withTenants(configuration []byte, tenant string) ([]byte, error) {
+	members, err := directory.ParseObject(configuration)
+	if err != nil {
+		return nil, err
+	}
+
+	for n, m := range members {
+		if m.Value[0] != '{' {
+			continue
+		}
+
+		inner, err := directory.ParseObject(m.Value)
+		if err != nil {
+			return nil, err
+		}
+
+		if slices.ContainsFunc(inner, func(m strictjson.Member) bool { return strings.EqualFold(m.Name, "tenant") }) {
+			members[n].Value = strictjson.AppendObject(nil, withTenant(inner, tenant))
+		}
+	}
+
+	return strictjson.AppendObject(nil, members), nil
 }
 
 // part returns the input as one part.

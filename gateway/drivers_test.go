@@ -143,7 +143,7 @@ func TestA2A(t *testing.T) {
 		{"1.0 over HTTP",
 			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON",` +
 				` "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
-			`{"message":{}}`, "/v/message:send", "1.0", []string{`"tenant":"t"`, `"messageId":"`}, `{"message":{}}`,
+			`{"message":{}}`, "/v/message:send", "1.0", []string{`"messageId":"`}, `{"message":{}}`,
 			""},
 		{"0.3, a batch, for which a message has no place", card(`"url": "URL/rpc", "batch": true`), "",
 			`[{"text":"hi"}]`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",

@@ -22,6 +22,7 @@ type plan struct {
 	withheld bool              // the caller doesn't see all operations and schemas
 	binding  directory.Binding // zero if none has a driver
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
+	a2a      a2aInterface      // the binding's, of an agent that speaks A2A
 	mutual   bool              // the agent says that it speaks mTLS
 	schemas  int               // bytes of the operations' schemas
 	size     int               // bytes, as it is counted
@@ -98,6 +99,7 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 	projection := e.Projection()
 	p.binding, _ = bindingOf(projection)
 	p.endpoint, _ = url.Parse(p.binding.Endpoint)
+	p.a2a = interfaceOf(is.document, p.binding)
 
 	p.mutual = DeclaresMutualTLS(projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {

@@ -16,7 +16,8 @@ import (
 	"github.com/roster-mesh/roster/directory/schema"
 )
 
-// post sends JSON to the agent, and returns its answer if that is a success.
+// post sends JSON to the agent, and returns its answer if that is a success. A Content-Type in
+// header is a kind of JSON that the agent also answers with.
 func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte,
 	header http.Header) (*invoke.Reply, error) {
 	to := i.endpoint
@@ -43,12 +44,19 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
 	}
 
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, application/problem+json")
+	accept := "application/json, application/problem+json"
+
+	if media := r.Header.Get("Content-Type"); media == "" {
+		r.Header.Set("Content-Type", "application/json")
+	} else {
+		accept = media + ", " + accept
+	}
 
 	if i.in.Stream {
-		r.Header.Set("Accept", "text/event-stream, application/json, application/problem+json")
+		accept = "text/event-stream, " + accept
 	}
+
+	r.Header.Set("Accept", accept)
 
 	r.Header.Set("User-Agent", "roster-gateway")
 
