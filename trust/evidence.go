@@ -232,7 +232,7 @@ var trialSteps = []step{
 	{"key attestation", (*verification).evidenceKeys},
 	{"signatures", (*verification).evidenceSignatures},
 	{"contradiction", (*verification).contradiction},
-	{"verdict", (*verification).verdict},
+	{"verdict", (*verification).conviction},
 }
 
 // A trial holds the findings of the steps on an evidence file.
@@ -454,7 +454,8 @@ func (t *trial) twoKeyDocuments() *Conviction {
 	}
 
 	return &Conviction{ID: fmt.Sprint(document.Epoch, " ", document.Seq), Epoch: document.Epoch,
-		What: fmt.Sprintf("%s issued two key documents %d.%d", document.Issuer.Name(), document.Epoch, document.Seq)}
+		What: fmt.Sprintf("%s signed two key documents with number %d of epoch %d", document.Issuer.Name(),
+			document.Seq, document.Epoch)}
 }
 
 // twoDigests is E1. It never compares ranges, nor members that only one page lists.
@@ -475,7 +476,7 @@ func (t *trial) twoDigests() *Conviction {
 
 		return &Conviction{ID: fmt.Sprint(page.Epoch, " ", page.Audience, " ", digest.RID, " ", digest.Revision),
 			Epoch: page.Epoch, Audience: page.Audience,
-			What: fmt.Sprintf("%s announced registration %s of revision %d twice, as %s and as %s",
+			What: fmt.Sprintf("%s signed two entries for registration %s at revision %d, %s and %s",
 				page.Issuer.Name(), digest.RID, digest.Revision, signed.AppendDigest(nil, digest),
 				signed.AppendDigest(nil, b.Digests[i]))}
 	}
@@ -483,7 +484,8 @@ func (t *trial) twoDigests() *Conviction {
 	return nil
 }
 
-// verdict ends a trial: the file holds, and that is bad news.
-func (v *verification) verdict() (string, error) {
-	return "", fmt.Errorf("%w: nothing new of %s is to be believed", ErrEquivocation, v.issuer.Name())
+// conviction ends a trial: the file holds, and that is bad news.
+func (v *verification) conviction() (string, error) {
+	detail := fmt.Sprintf("nothing new of %s is to be believed", v.issuer.Name())
+	return detail, &StepError{"verdict", fmt.Errorf("%w: %s", ErrEquivocation, detail)}
 }

@@ -99,6 +99,11 @@ func TestEvidenceConvicts(t *testing.T) {
 			if ExitCode(err) != 11 || !errors.Is(err, ErrEquivocation) || report.Subject.Domain != alpha.Name() {
 				t.Errorf("%s: exit code %d: %v\n%v", name, ExitCode(err), err, report)
 			}
+
+			if last := report.Steps[len(report.Steps)-1]; !last.OK || report.Authentic ||
+				!strings.HasPrefix(report.Verdict, "evidence valid: alpha.test signed two ") {
+				t.Errorf("%s: %q, last step %+v", name, report.Verdict, last)
+			}
 		}
 
 		if report, err := Verify(evidence, VerifyOptions{}); !errors.Is(err, ErrNoAnchor) || ExitCode(err) != 12 {

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type Report struct {
 	Anchor Anchor `json:"anchor"`
 	// Directory is the trust data of the directory that is the anchor.
 	Directory *DirectoryWord `json:"directory,omitempty"`
+	// Verdict is the result in one sentence.
+	Verdict string `json:"verdict"`
 	// Authentic is whether the origin's signatures were checked by the anchor and
 	// all steps hold. Without an anchor it is false.
 	Authentic bool `json:"authentic"`
@@ -25,6 +28,11 @@ type Report struct {
 	// Unchecked names the parts of the file that can be changed without another
 	// verdict, such as UncheckedBundle.
 	Unchecked []string `json:"unchecked"`
+	// Document has the disclosed members of the registration, as JSON; empty if none was read.
+	Document []byte `json:"-"`
+	// Signed is whether the origin's signatures were checked by the anchor and hold, also if
+	// the record has expired.
+	Signed bool `json:"-"`
 }
 
 // A Step is one thing that Verify looked at. After the step that fails all are
@@ -53,14 +61,15 @@ type Subject struct {
 	TransferredBy string `json:"transferred_by,omitempty"`
 	ImportedFrom  string `json:"imported_from,omitempty"`
 
-	Epoch    uint64    `json:"epoch,omitempty"`
-	Revision uint64    `json:"revision,omitempty"` // of the statement
-	Issued   time.Time `json:"issued,omitzero"`    // the statement
-	Checked  time.Time `json:"checked,omitzero"`   // when the origin last said so
-	Deadline time.Time `json:"deadline,omitzero"`
-	Redacted bool      `json:"redacted,omitempty"`
-	Key      string    `json:"key,omitempty"` // kid of the page's signature
-	Node     string    `json:"node,omitempty"`
+	Epoch      uint64    `json:"epoch,omitempty"`
+	Revision   uint64    `json:"revision,omitempty"`  // of the statement
+	Registered time.Time `json:"registered,omitzero"` // when the agent was first registered
+	Issued     time.Time `json:"issued,omitzero"`     // the statement
+	Checked    time.Time `json:"checked,omitzero"`    // when the origin last said so
+	Deadline   time.Time `json:"deadline,omitzero"`
+	Redacted   bool      `json:"redacted,omitempty"`
+	Key        string    `json:"key,omitempty"` // kid of the page's signature
+	Node       string    `json:"node,omitempty"`
 }
 
 // subjectOf returns the subject of a record.
@@ -71,6 +80,10 @@ func subjectOf(contents *signed.Contents) Subject {
 		Epoch: contents.Epoch, Revision: contents.Revision,
 		Issued: time.Unix(contents.IssuedAt, 0).UTC(), Redacted: contents.Redacted,
 	}
+	if contents.Since > 0 {
+		subject.Registered = time.Unix(contents.Since, 0).UTC()
+	}
+
 	if contents.Owner.IsZero() {
 		return subject
 	}
@@ -104,6 +117,31 @@ func (s *Subject) registration() string {
 	add("imported from", s.ImportedFrom)
 
 	return text
+}
+
+// verdict returns the result of a verification that failed for err, or for nothing, in one
+// sentence.
+func (v *verification) verdict(err error) string {
+	subject := &v.report.Subject
+
+	switch {
+	case errors.Is(err, ErrEquivocation):
+		return "evidence valid: " + v.trial.found.What
+	case errors.Is(err, ErrExpired) && v.report.Signed:
+		return "authentic, expired since " + subject.Deadline.Format(time.RFC3339)
+	case errors.Is(err, ErrNoAnchor):
+		return "not verified: " + err.Error()
+	case err != nil:
+		return "not authentic: " + err.Error()
+	case v.contents.Op == signed.OpEnd:
+		return fmt.Sprintf("authentic: %s ended registration %s", subject.Domain, subject.RID)
+	case v.bare:
+		return fmt.Sprintf("authentic: %s registered %q; whether it is in force is not shown", subject.Domain,
+			subject.Agent)
+	}
+
+	return fmt.Sprintf("authentic: %s vouches for %q until %s", subject.Domain, subject.Agent,
+		subject.Deadline.Format(time.RFC3339))
 }
 
 // A StepError says at which step of Verify a proof failed, and wraps why: an

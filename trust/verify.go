@@ -130,7 +130,6 @@ type verification struct {
 	ownBundle []byte // the file's; nil for none
 	digest    signed.Digest
 	trial     trial
-	authentic bool
 
 	// The anchors of the verdict: authorities, or the key document alone if it is
 	// pinned. A directory's own bundles decide instead of opts unless they are nil.
@@ -149,8 +148,9 @@ func (v *verification) run(steps []step) error {
 
 		detail, err := step.run(v)
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, ErrEquivocation):
 			v.report.Steps = append(v.report.Steps, Step{Name: step.name, OK: true, Detail: detail})
+			failed = err // valid evidence holds at each step
 		case errors.Is(err, errNotShown):
 			v.report.Steps = append(v.report.Steps, Step{Name: step.name, Skipped: true, Detail: detail})
 		default:
@@ -159,7 +159,8 @@ func (v *verification) run(steps []step) error {
 		}
 	}
 
-	v.report.Authentic = failed == nil && v.authentic && v.report.Anchor != AnchorNone
+	v.report.Authentic = failed == nil && v.report.Signed
+	v.report.Verdict = v.verdict(failed)
 
 	return failed
 }
@@ -233,17 +234,17 @@ func (v *verification) statement() (string, error) {
 	v.report.Subject = subjectOf(contents)
 
 	if contents.Op == signed.OpEnd {
-		return fmt.Sprintf("%s ended registration %s at revision %d", contents.Issuer, contents.RID,
-			contents.Revision), nil
+		return "ends a registration, and discloses no members", nil
 	}
 
-	detail := fmt.Sprintf("%s registered %q at revision %d; members disclosed: %d",
-		contents.Issuer, contents.Agent, contents.Revision, len(v.rec.Disclosures))
+	v.report.Document = contents.Document.Bytes()
+
+	detail := fmt.Sprintf("members disclosed: %d, each as the statement commits to it", len(v.rec.Disclosures))
 	if contents.Redacted {
-		detail += ", others withheld"
+		detail += "; others withheld"
 	}
 
-	return detail + v.report.Subject.registration(), nil
+	return detail, nil
 }
 
 // judgedAt returns the time at which the keys that are used must be attested: the
@@ -397,9 +398,16 @@ func (v *verification) signature() (string, error) {
 		return "", err
 	}
 
-	v.authentic = true
+	v.report.Signed = v.report.Anchor != AnchorNone
 
-	return "the record is signed by " + v.recKey, nil
+	contents := v.contents
+	if contents.Op == signed.OpEnd {
+		return fmt.Sprintf("signed by %s: %s ended registration %s at revision %d", v.recKey, contents.Issuer,
+			contents.RID, contents.Revision), nil
+	}
+
+	return fmt.Sprintf("signed by %s: %s registered %q at revision %d", v.recKey, contents.Issuer, contents.Agent,
+		contents.Revision) + v.report.Subject.registration(), nil
 }
 
 // recordSignature is signature of a bare record. It checks the record's date as well,

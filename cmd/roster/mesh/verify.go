@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -37,6 +40,10 @@ Without an anchor nothing is authentic (exit code 12): the bundle inside a file 
 that the file is consistent. A bare record contains no key document and needs --keys; its
 registration's proof ("roster get NAME --proof") contains one. Parts of a file that don't
 affect the verdict are listed as not checked.
+
+The last line is the verdict in one sentence. With --show the registration itself is printed,
+too: who registered it when, and its document; "not verified" beside a member says that no
+signature of the origin holds for it.
 
 --at sets the time for deadlines and, for a bare record, for the key document, its
 attestations and certificates. In a proof file these are valid as of the page's time.
@@ -86,6 +93,7 @@ func verifyCommand(session connect.Session) *cobra.Command {
 	flags.StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	flags.StringVar(&proof.keysFile, "keys", "", "`FILE` with a key document that you pinned (compact JWS)")
 	flags.StringVar(&proof.at, "at", "", "verify as of this `TIME`, such as 2026-01-31T12:00:00Z (default: now)")
+	flags.BoolVar(&proof.show, "show", false, "also show the registration: its document and when it was registered")
 	agent.fetch.AddFlags(cmd)
 
 	return cmd
@@ -96,6 +104,7 @@ type proofVerification struct {
 	source   proofSource
 	keysFile string
 	at       string
+	show     bool
 }
 
 func (v *proofVerification) run(ctx context.Context, session connect.Session) error {
@@ -127,11 +136,83 @@ func (v *proofVerification) run(ctx context.Context, session connect.Session) er
 		session.Note("Using the bundle %s of the %s.", bundle, origin)
 	}
 
-	if err := session.PrintValue(report, "steps", reportTable(report)); err != nil {
+	if err := v.print(session, report, verdict); err != nil {
 		return err
 	}
 
-	return verdictFailure(verdict, v.source.argument, report.Subject.Domain)
+	return verdictFailure(verdict, v.source.argument, report)
+}
+
+// print prints a report, and with --show the registration that was verified.
+func (v *proofVerification) print(session connect.Session, report *trust.Report, verdict error) error {
+	if !v.show {
+		return session.PrintValue(report, "steps", reportTable(report, verdict))
+	}
+
+	shown := struct {
+		*trust.Report
+		Document json.RawMessage `json:"document,omitempty"`
+	}{report, report.Document}
+	if err := session.PrintValue(shown, "steps", reportTable(report, verdict)); err != nil || !session.Format.IsTable() {
+		return err
+	}
+
+	if _, err := io.WriteString(session.Stdout, "\n"); err != nil {
+		return err
+	}
+
+	if err := session.PrintValue(nil, "", subjectTable(session.Console, report)); err != nil {
+		return err
+	}
+
+	document := jsontext.Value(report.Document)
+	if len(document) == 0 {
+		return nil
+	}
+
+	if err := document.Indent(jsontext.WithIndent("  ")); err != nil {
+		return err
+	}
+
+	_, err := fmt.Fprintf(session.Stdout, "\n%s\n", document)
+
+	return err
+}
+
+// subjectTable returns the facts of a record beside its document, and whether a signature of the
+// origin was verified for them.
+func subjectTable(console *cli.Console, report *trust.Report) cli.Table {
+	by := "not verified"
+	if report.Signed {
+		by = "signed"
+	}
+
+	t := cli.Table{Head: []string{"MEMBER", "BY", "VALUE"}}
+	add := func(name, value string) {
+		if value != "" {
+			t.Add(name, by, value)
+		}
+	}
+
+	subject := &report.Subject
+	add("agent", subject.Agent)
+	add("rid", subject.RID)
+	add("origin", subject.Domain)
+	add("kind", subject.Kind)
+	add("first registered", console.Time(subject.Registered))
+	add("updated", console.Time(subject.Issued))
+	add("revision", cli.NonZero(subject.Revision))
+	add("listed", console.Time(subject.Checked))
+	add("expires", console.Time(subject.Deadline))
+	add("registrant", subject.Registrant)
+	add("owner", subject.Owner)
+	add("registered by", subject.RegisteredBy)
+	add("transferred by", subject.TransferredBy)
+	add("imported from", subject.ImportedFrom)
+	add("key", subject.Key)
+	add("node", subject.Node)
+
+	return t
 }
 
 // checkKind refuses the output of commands that print a registration: it is signed by no
@@ -164,13 +245,19 @@ func (v *proofVerification) checkKind(session connect.Session, text []byte) erro
 }
 
 // verdictFailure returns the failure for a verdict on an argument; nil if it is authentic.
-func verdictFailure(verdict error, argument, domain string) error {
+func verdictFailure(verdict error, argument string, report *trust.Report) error {
+	domain := report.Subject.Domain
+
 	switch {
 	case verdict == nil:
 		return nil
 	case errors.Is(verdict, trust.ErrEquivocation):
-		return cli.Failed(trust.ExitCode(verdict), "%s is valid evidence: %s equivocated", argument, domain).
-			WithHint("The domain signed two structures that contradict each other; the steps above name them.")
+		return cli.Failed(trust.ExitCode(verdict), "%s is %s", argument,
+			strings.Replace(report.Verdict, "evidence valid", "valid evidence", 1)).
+			WithHint("No honest domain signs both; the evidence has the two.")
+	case errors.Is(verdict, trust.ErrExpired) && report.Signed:
+		return cli.Failed(trust.ExitCode(verdict), "%s is %s", argument, report.Verdict).
+			WithHint("%s vouched for it until then; --at verifies as of another time.", domain)
 	case errors.Is(verdict, trust.ErrNoAnchor):
 		return cli.Failed(trust.ExitCode(verdict), "cannot verify that %s is authentic: %w", argument, verdict).
 			WithHint("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), "+
@@ -226,7 +313,7 @@ func addBundle(s connect.Session, options *trust.VerifyOptions) error {
 	return nil
 }
 
-func reportTable(report *trust.Report) cli.Table {
+func reportTable(report *trust.Report, verdict error) cli.Table {
 	t := cli.Table{Head: []string{"RESULT", "STEP", "DETAIL"}}
 	for _, step := range report.Steps {
 		result := "ok"
@@ -244,7 +331,16 @@ func reportTable(report *trust.Report) cli.Table {
 		t.Add("-", "not checked", "members of the file: "+strings.Join(report.Unchecked, ", "))
 	}
 
-	t.Add(cli.YesNo(report.Authentic), "authentic", "anchor: "+string(report.Anchor))
+	result, fact := cli.YesNo(report.Authentic), "authentic"
+	switch {
+	case errors.Is(verdict, trust.ErrEquivocation):
+		result, fact = "yes", "evidence"
+	case errors.Is(verdict, trust.ErrExpired) && report.Signed:
+		result = "expired"
+	}
+
+	t.Add(result, fact, "anchor: "+string(report.Anchor))
+	t.Add("", "verdict", report.Verdict)
 
 	return t
 }
