@@ -105,10 +105,10 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Refuse returns an Error of problem p with a formatted detail, in which quoted text is cut at
-// maxQuoted bytes. The operand of a verb %w becomes its cause.
+// maxQuoted bytes, and URLs show no password. The operand of a verb %w becomes its cause.
 func Refuse(p Problem, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Problem: p, Detail: cutQuoted(err.Error()), Err: errors.Unwrap(err)}
+	return &Error{Problem: p, Detail: cutQuoted(HideUserinfo(err.Error())), Err: errors.Unwrap(err)}
 }
 
 // maxQuoted bounds quoted text in a detail, in bytes: a caller chose most of it (rule S2).

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -85,7 +84,7 @@ const maxMessage = 512
 // oneLine makes an agent's words fit to be shown: bounded, on one line.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if directory.IsUnseen(r) {
 			return ' '
 		}
 

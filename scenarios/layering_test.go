@@ -215,7 +215,7 @@ var layers = map[string][]string{
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
 	"cmd/roster/fetch":   {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
-	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials"},
+	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials", "directory"},
 	// exit codes of their errors
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
 	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"strings"
-	"unicode"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -53,12 +52,11 @@ func capabilitiesOfAD(doc *object) []directory.Capability {
 			OutputSchema: obj.schema("output_schema"),
 			Raw:          obj.raw,
 		}
-		if len(capability.Type) > directory.MaxCapabilityType ||
-			strings.ContainsFunc(capability.Type, unicode.IsControl) {
-			obj.refuse("type", "a capability's type has at most %d bytes and no control characters",
-				directory.MaxCapabilityType)
+		if len(capability.Type) > directory.MaxCapabilityType {
+			obj.refuse("type", "a capability's type has at most %d bytes", directory.MaxCapabilityType)
 		}
 
+		obj.checkSeen("type", capability.Type)
 		obj.checkName("name", capability.Name)
 		seen.add(obj, "name", capability.Name)
 		cs = append(cs, capability)

@@ -45,6 +45,8 @@ func validate(agent string, d directory.Document, doc *object) (*directory.Proje
 
 	projection, err := project(agent, d.Kind(), doc)
 	if err == nil {
+		doc.checkAllURLs()
+
 		err = doc.reading.err()
 	}
 

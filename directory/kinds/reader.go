@@ -267,6 +267,19 @@ func (o *object) checkName(member, name string) {
 	if strings.Contains(name, "*") {
 		o.refuse(member, "the name %q has a *, which lookups use for prefixes", name)
 	}
+
+	o.checkSeen(member, name)
+}
+
+// checkSeen refuses a name, or another word that is compared, with a character that people
+// can't see.
+func (o *object) checkSeen(member, text string) {
+	for _, r := range text {
+		if directory.IsUnseen(r) {
+			o.refuse(member, "%q is %+q, which has %U; people can't see it", member, text, r)
+			return
+		}
+	}
 }
 
 // schema returns a member that is a JSON Schema object (AD-014). Schemas of other

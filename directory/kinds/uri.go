@@ -1,9 +1,16 @@
 package kinds
 
 import (
+	"bytes"
+	"cmp"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // hosted are the schemes whose URIs have a host.
@@ -18,11 +25,65 @@ func (o *object) uri(member, s string) string {
 		return s
 	}
 
+	if hasUserinfo(s) {
+		o.refuseUserinfo(o.pointer(member), member)
+		return "" // it is shown nowhere
+	}
+
 	if why := notURI(s); why != "" {
 		o.refuse(member, "%q is %.200q, which %s", member, s, why)
 	}
 
 	return s
+}
+
+// hasUserinfo reports whether a URL has a user name or a password before its host. With them a
+// host that people read is not the one that is called (RFC 9110, 4.2.4).
+func hasUserinfo(s string) bool {
+	target, err := url.Parse(s)
+	if err != nil {
+		return directory.HasUserinfo(s)
+	}
+
+	return target.User != nil
+}
+
+func (o *object) refuseUserinfo(pointer, member string) {
+	o.reading.refuse(directory.BadDocument, pointer, "%q has a user name or a password before its host, which is not "+
+		"shown here: leave them out, everyone reads this document", member)
+}
+
+// webSchemes begin the URLs that are checked wherever they stand in a document.
+var webSchemes = []string{"http://", "https://", "ws://", "wss://"}
+
+// checkAllURLs refuses user names and passwords in web URLs, also in members that the kind doesn't know.
+func (o *object) checkAllURLs() {
+	if !bytes.ContainsRune(o.raw, '@') && !bytes.Contains(o.raw, []byte(`\u0040`)) {
+		return
+	}
+
+	decoder := jsontext.NewDecoder(bytes.NewReader(o.raw))
+	for {
+		token, err := decoder.ReadToken()
+		if err != nil {
+			return // at the end: a document is strict JSON
+		}
+
+		in, n := decoder.StackIndex(decoder.StackDepth())
+		if token.Kind() != '"' || in == '{' && n%2 == 1 {
+			continue
+		}
+
+		text := token.String()
+
+		isWeb := slices.ContainsFunc(webSchemes, func(scheme string) bool {
+			return len(text) >= len(scheme) && strings.EqualFold(text[:len(scheme)], scheme)
+		})
+		if isWeb && hasUserinfo(text) {
+			at := decoder.StackPointer()
+			o.refuseUserinfo(string(at), at.LastToken())
+		}
+	}
 }
 
 // notURI says why s is not an absolute URI; "" if it is one.
@@ -39,14 +100,36 @@ func notURI(s string) string {
 		return "is not absolute: begin it with a scheme such as https://"
 	case !escapesHold(s):
 		return "has a % that two hexadecimal digits do not follow"
-	case target.Hostname() == "" && slices.Contains(hosted, target.Scheme):
-		return "has no host"
+	case slices.Contains(hosted, target.Scheme) && notHost(s, target) != "":
+		return notHost(s, target)
 	case target.Opaque == "" && target.Host == "" && target.Path == "":
 		return "has nothing behind its scheme"
 	}
 
 	return ""
 }
+
+// notHost says why the host of a URL can't be called, or has a second name; "" if it can.
+func notHost(s string, target *url.URL) string {
+	_, rest, _ := strings.Cut(s, "//")
+	authority := rest[:len(rest)-len(strings.TrimLeftFunc(rest, isInAuthority))]
+	port, err := strconv.ParseUint(cmp.Or(target.Port(), "1"), 10, 16)
+
+	switch {
+	case target.Hostname() == "":
+		return "has no host"
+	case err != nil || port == 0:
+		return "has a port outside of 1 to 65535"
+	case strings.Contains(authority, "%") && authority[0] != '[':
+		return "has a host with %: write a name beyond ASCII as xn--…"
+	case strings.HasSuffix(target.Hostname(), "."):
+		return "has a host that ends with a dot: leave it out"
+	}
+
+	return ""
+}
+
+func isInAuthority(r rune) bool { return r != '/' && r != '?' && r != '#' }
 
 // isURIByte reports whether r is unreserved, reserved or the percent sign.
 func isURIByte(r rune) bool {

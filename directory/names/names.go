@@ -84,9 +84,11 @@ func unseen(r rune) string {
 		return "a format character"
 	case unicode.In(r, unicode.Zl, unicode.Zp):
 		return "a line separator"
-	case unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r):
+	case directory.IsIgnorable(r):
 		return "an invisible character"
-	case unicode.In(r, unicode.Co, unicode.Cs):
+	case unicode.Is(unicode.Noncharacter_Code_Point, r):
+		return "no character"
+	case directory.IsUnseen(r):
 		return "a private character"
 	}
 
@@ -217,7 +219,7 @@ func AppendSkeleton(data []byte, name string) []byte {
 	skeletons := ascii()
 	for i := range len(name) {
 		if name[i] >= utf8.RuneSelf {
-			return append(data[:start], confusables.Skeleton(name)...)
+			return append(data[:start], confusables.Skeleton(visible(name))...)
 		}
 
 		if single := skeletons.single[name[i]]; single != 0 {
@@ -228,6 +230,17 @@ func AppendSkeleton(data []byte, name string) []byte {
 	}
 
 	return data
+}
+
+// visible returns a name without the characters that show nothing.
+func visible(name string) string {
+	return strings.Map(func(r rune) rune {
+		if directory.IsIgnorable(r) {
+			return -1
+		}
+
+		return r
+	}, name)
 }
 
 // Alike reports whether two different names look alike.

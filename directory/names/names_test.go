@@ -7,6 +7,38 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
+// The derived property of Unicode 17, DerivedCoreProperties.txt, and the noncharacters.
+//
+// Requirement: FLD-001
+func TestANameHasNoIgnorableCharacterAndNoNoncharacter(t *testing.T) {
+	ranges := [][2]rune{
+		{0xad, 0xad}, {0x34f, 0x34f}, {0x61c, 0x61c}, {0x115f, 0x1160}, {0x17b4, 0x17b5}, {0x180b, 0x180f},
+		{0x200b, 0x200f}, {0x202a, 0x202e}, {0x2060, 0x206f}, {0x3164, 0x3164}, {0xfe00, 0xfe0f}, {0xfeff, 0xfeff},
+		{0xffa0, 0xffa0}, {0xfff0, 0xfff8}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+		{0xfdd0, 0xfdef},
+	}
+	for plane := rune(0); plane <= 0x10; plane++ {
+		ranges = append(ranges, [2]rune{plane<<16 | 0xfffe, plane<<16 | 0xffff})
+	}
+
+	for _, each := range ranges {
+		for r := each[0]; r <= each[1]; r++ {
+			name := "invoice" + string(r) + "-reader"
+			if err := Check(name); directory.ProblemOf(err) != directory.BadName {
+				t.Errorf("%+q: %v", name, err)
+			}
+
+			if FlagsOf(name)&Format == 0 {
+				t.Errorf("%+q has no flag", name)
+			}
+		}
+	}
+
+	if !Alike("invoice\ufe0f-reader", "invoice-reader") || !Alike("invoice\U000e0100", "inv\u180boice") {
+		t.Error("an ignorable character makes another skeleton")
+	}
+}
+
 // Requirement: SEC-015
 func TestANameHasNoCharacterThatPeopleDoNotSee(t *testing.T) {
 	for _, name := range []string{

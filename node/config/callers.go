@@ -80,25 +80,34 @@ func (c *Callers) validate(r *report) {
 	}
 }
 
-const noJWKS = "missing: give a file or an https URL"
+// keys checks the source of a key set.
+func (r *report) keys(key, source string) {
+	r.require(source != "", key, "missing: give a file or an https URL")
+
+	if strings.Contains(source, "://") {
+		u, err := url.Parse(source)
+		r.require(err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil && u.Fragment == "", key,
+			"must be a file or an https URL without a user name, got %q", source)
+	}
+}
 
 func (w *WIMSE) validate(r *report, at string, before []WIMSE) {
 	isSame := func(other WIMSE) bool { return other.Domain == w.Domain }
 
-	r.require(w.JWKS != "", at+".jwks", noJWKS)
+	r.keys(at+".jwks", w.JWKS)
 	r.require(!slices.ContainsFunc(before, isSame), at+".domain", "%q occurs twice", w.Domain)
 }
 
 func (o *OAuth) validate(r *report, at string, before []OAuth) {
 	u, err := url.Parse(o.Issuer)
-	isIssuer := err == nil && u.Scheme == "https" && u.Host != "" && u.RawQuery == "" &&
+	isIssuer := err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil && u.RawQuery == "" &&
 		!strings.Contains(o.Issuer, "#")
 	isSame := func(other OAuth) bool { return other.Issuer == o.Issuer }
 	plain := []string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways}
 
-	r.require(isIssuer, at+".issuer", "must be an https URL without query and fragment, got %q", o.Issuer)
+	r.require(isIssuer, at+".issuer", "must be an https URL without user name, query and fragment, got %q", o.Issuer)
 	r.require(!slices.ContainsFunc(before, isSame), at+".issuer", "%q occurs twice", o.Issuer)
-	r.require(o.JWKS != "", at+".jwks", noJWKS)
+	r.keys(at+".jwks", o.JWKS)
 	r.require(slices.Contains(plain, o.Plain), at+".plain", "must be %s, %s or %s, got %q",
 		credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways, o.Plain)
 }
@@ -107,5 +116,5 @@ func (o *OAuth) validate(r *report, at string, before []OAuth) {
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
 
-	return err == nil && u.Hostname() != "" && text == "https://"+u.Host && (u.Port() == "" || isPort(u.Port()))
+	return err == nil && u.Hostname() != "" && text == "https://"+u.Host && isPortOrNone(u.Port())
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/sorting"
 )
 
@@ -75,7 +76,7 @@ type report struct {
 
 // addf adds an error of a key.
 func (r *report) addf(key, format string, args ...any) {
-	r.errors = append(r.errors, Error{r.line(key), key, fmt.Sprintf(format, args...)})
+	r.errors = append(r.errors, Error{r.line(key), key, directory.HideUserinfo(fmt.Sprintf(format, args...))})
 }
 
 // require adds an error of a key unless a condition holds.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -94,6 +95,12 @@ func (r *report) hostPort(key, address string) {
 	host, port, err := net.SplitHostPort(address)
 	r.require(err == nil && host != "", key, "must be HOST:PORT, got %q", address)
 	r.require(port != "0" && isPort(port), key, "the port must be from 1 to 65535, got %q", address)
+}
+
+// isPortOrNone reports whether a text is the port of a URL: a number over 0, or nothing.
+func isPortOrNone(text string) bool {
+	number, err := strconv.ParseUint(cmp.Or(text, "443"), 10, 16)
+	return err == nil && number > 0
 }
 
 // isPort reports whether a text is the number of a port.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
@@ -105,7 +106,7 @@ func isCollector(text string) bool {
 	u, err := url.Parse(text)
 
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && len(u.Path) > 1 &&
-		u.User == nil && u.RawQuery == "" && u.Fragment == "" && (u.Port() == "" || isPort(u.Port()))
+		u.User == nil && u.RawQuery == "" && u.Fragment == "" && isPortOrNone(u.Port())
 }
 
 // Log says how a node logs.
@@ -127,16 +128,30 @@ func (l Log) MinLevel() (level slog.Level) {
 }
 
 // Logger returns a logger that writes lines of at least a level to w; the level of the
-// configuration if it is nil.
+// configuration if it is nil. No URL in a line shows a password.
 func (l Log) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	if level == nil {
 		level = l.MinLevel()
 	}
 
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: hideUserinfo}
 	if l.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// hideUserinfo hides the user names and passwords of URLs in a log line.
+func hideUserinfo(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Value.Kind() != slog.KindString && attr.Value.Kind() != slog.KindAny {
+		return attr
+	}
+
+	text := fmt.Sprint(attr.Value)
+	if hidden := directory.HideUserinfo(text); hidden != text {
+		attr.Value = slog.StringValue(hidden)
+	}
+
+	return attr
 }

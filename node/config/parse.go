@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 const maxFile = 4 << 20 // bytes of a configuration
@@ -52,7 +54,7 @@ func (r *report) syntax(err error) {
 	}
 
 	line, _ := strconv.Atoi(parts[1])
-	r.errors = append(r.errors, Error{line, "", parts[2]})
+	r.errors = append(r.errors, Error{line, "", directory.HideUserinfo(parts[2])})
 }
 
 // read sets a field from a node of the document. Null keeps the default.

@@ -117,7 +117,7 @@ func (d *diagnosis) say(check, status, do, format string, args ...any) {
 		do = ""
 	}
 
-	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), do})
+	d.findings = append(d.findings, Finding{check, status, directory.HideUserinfo(fmt.Sprintf(format, args...)), do})
 }
 
 // identity checks the SVID: that it is a member's, that the domain's bundle certifies

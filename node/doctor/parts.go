@@ -17,10 +17,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
-	"unicode"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
@@ -220,7 +220,7 @@ func printable(text []byte) []byte {
 	var safe bytes.Buffer
 
 	for _, r := range string(text) {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r) {
+		if directory.IsUnseen(r) && r != '\n' && r != '\t' {
 			fmt.Fprintf(&safe, "\\u%04x", r)
 			continue
 		}

@@ -73,6 +73,10 @@ func (im *importer) fetchItems(ctx context.Context, source string) ([]*item, err
 		return nil, cli.Usage("invalid source %.200q: URLs must be https", source)
 	}
 
+	if start.User != nil {
+		return nil, cli.Usage("invalid source %q: leave out the user name and password", source)
+	}
+
 	if im.kind == directory.KindA2A && strings.Trim(start.Path, "/") == "" {
 		start.Path = probe.CardPath
 	}

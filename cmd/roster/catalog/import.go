@@ -49,6 +49,10 @@ func (im *importer) addFlags(cmd *cobra.Command, lifetime *cli.Lifetime) {
 }
 
 func (im *importer) run(ctx context.Context, source string) error {
+	if directory.HasUserinfo(im.origin) {
+		return cli.Usage("--source must have no user name or password, because it is recorded and published")
+	}
+
 	if err := im.readKeys(); err != nil {
 		return err
 	}

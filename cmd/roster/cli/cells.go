@@ -60,6 +60,7 @@ func clusters(text string) iter.Seq2[string, int] {
 
 const (
 	joiner            = '\u200d'
+	textPresentation  = '\ufe0e'
 	emojiPresentation = '\ufe0f'
 )
 

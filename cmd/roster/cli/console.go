@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Streams are the standard streams of a program.
@@ -82,9 +84,10 @@ func (c *Console) Note(format string, args ...any) {
 	}
 }
 
-// Say prints a line for a person on standard error: a failure, or what is asked for.
+// Say prints a line for a person on standard error: a failure, or what is asked for. No URL in it
+// shows a password.
 func (c *Console) Say(format string, args ...any) {
-	fmt.Fprintln(c.Stderr, Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(c.Stderr, Printable(directory.HideUserinfo(fmt.Sprintf(format, args...))))
 }
 
 // Time returns a time for a table: on a terminal how far it is from now, else, and with -o

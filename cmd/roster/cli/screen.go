@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Printable returns text in a form that is safe on a terminal: control characters,
@@ -61,13 +63,16 @@ func (e *escaper) escape(out *strings.Builder, text string, write func(*strings.
 		}
 
 		switch {
-		case invalid, isUnprintable(r) && !e.needsJoiner(r):
+		case invalid, directory.IsUnseen(r) && !e.needsJoiner(r) && !e.presents(r):
 			write(out, r)
+
+			e.last = 0
 		default:
 			out.WriteString(text[:size])
+
+			e.last = r
 		}
 
-		e.last = r
 		text = text[size:]
 	}
 }
@@ -88,10 +93,9 @@ func (e *escaper) needsJoiner(r rune) bool {
 	return e.last > unicode.MaxLatin1 && unicode.In(e.last, unicode.L, unicode.M, unicode.S)
 }
 
-// isUnprintable reports whether a terminal would act on r, or show nothing.
-func isUnprintable(r rune) bool {
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs,
-		unicode.Other_Default_Ignorable_Code_Point)
+// presents reports whether r says that the symbol before it is drawn as text, or as an emoji.
+func (e *escaper) presents(r rune) bool {
+	return (r == textPresentation || r == emojiPresentation) && unicode.Is(unicode.S, e.last)
 }
 
 // A screen is a terminal that shows text from outside. All that commands print passes it,

@@ -18,18 +18,23 @@ func TestPrintableLeavesTextAlone(t *testing.T) {
 // Requirement: SEC-015
 func TestPrintableEscapesWhatATerminalActsOnOrHides(t *testing.T) {
 	for text, want := range map[string]string{
-		"\x1b[2J":        `\x1b[2J`,
-		"\u009b2J":       `\x9b2J`,
-		"\x9b2J":         `\x9b2J`, // a byte that is not UTF-8
-		"del\x7f":        `del\x7f`,
-		"\u202egnp.exe":  `\u202egnp.exe`,
-		"pay\u200bments": `pay\u200bments`,
-		"pay\u200dments": `pay\u200dments`, // a joiner that joins nothing
-		"👩\u200d\u200d🔬": "👩\u200d" + `\u200d🔬`,
-		"a\u3164b":       `a\u3164b`,
-		"\u2028":         `\u2028`,
-		"\U000e0041":     `\U000e0041`,
-		"\ue000":         `\ue000`,
+		"\x1b[2J":          `\x1b[2J`,
+		"\u009b2J":         `\x9b2J`,
+		"\x9b2J":           `\x9b2J`, // a byte that is not UTF-8
+		"del\x7f":          `del\x7f`,
+		"\u202egnp.exe":    `\u202egnp.exe`,
+		"pay\u200bments":   `pay\u200bments`,
+		"pay\u200dments":   `pay\u200dments`, // a joiner that joins nothing
+		"👩\u200d\u200d🔬":   "👩\u200d" + `\u200d🔬`,
+		"a\u3164b":         `a\u3164b`,
+		"\u2028":           `\u2028`,
+		"\U000e0041":       `\U000e0041`,
+		"\ue000":           `\ue000`,
+		"invoice\ufe0f":    `invoice\ufe0f`, // FLD-001: a variation selector that selects nothing
+		"x\ufe0f\u200dy":   `x\ufe0f\u200dy`,
+		"葛\U000e0100":      `葛\U000e0100`,
+		"a\u180bb\u180e":   `a\u180bb\u180e`,
+		"\ufdd0\U0001ffff": `\ufdd0\U0001ffff`,
 	} {
 		if got := Printable(text); got != want {
 			t.Errorf("Printable(%q) = %s, want %s", text, got, want)

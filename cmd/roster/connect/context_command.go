@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory"
 )
 
 // ContextCommand returns the command that manages saved connections.
@@ -75,6 +76,7 @@ func listContexts(session Session) error {
 			mark = "*"
 		}
 
+		profile.Address = directory.HideUserinfo(profile.Address)
 		list.Contexts = append(list.Contexts, listedContext{name, name == saved.Current, profile})
 		t.Add(name, mark, profile.Address, profile.Cert, profile.Domain, profile.Bundle, profile.Key)
 	}
@@ -116,6 +118,7 @@ func showContext(session Session) error {
 	t := cli.Table{Head: []string{"SETTING", "VALUE", "FROM"}}
 	for _, definition := range definitions[1:] {
 		value, origin := session.settings.valueAndOrigin(definition.flag)
+		value = directory.HideUserinfo(value)
 		list.Settings = append(list.Settings, setting{definition.flag, value, origin})
 		t.Add(definition.flag, value, origin)
 	}

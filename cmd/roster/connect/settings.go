@@ -1,12 +1,15 @@
 package connect
 
 import (
+	"cmp"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory"
 )
 
 // The names of the connection's flags.
@@ -211,9 +214,14 @@ func (s *settings) baseURLs(program string) ([]string, error) {
 	var all []string
 
 	for address := range strings.SplitSeq(given, ",") {
+		if strings.TrimSpace(address) == "" {
+			return nil, cli.Usage("an address is empty in %q; separate several by one comma", given).
+				WithHint("It is named by --address, by ROSTER_ADDRESS or by the context.")
+		}
+
 		target, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || !isBaseURL(target) {
-			return nil, cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", address)
+			return nil, cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", withoutUser(address))
 		}
 
 		all = append(all, "https://"+target.Host)
@@ -222,7 +230,22 @@ func (s *settings) baseURLs(program string) ([]string, error) {
 	return all, nil
 }
 
+// withoutUser hides a user name and password, also of an address without a scheme.
+func withoutUser(address string) string {
+	if !strings.Contains(address, "//") && strings.Contains(address, "@") {
+		return "…" + address[strings.LastIndexByte(address, '@'):]
+	}
+
+	return directory.HideUserinfo(address)
+}
+
 func isBaseURL(u *url.URL) bool {
-	return u.Scheme == "https" && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
-		(u.Path == "" || u.Path == "/")
+	return u.Scheme == "https" && u.Hostname() != "" && isPort(u.Port()) && u.User == nil && u.RawQuery == "" &&
+		u.Fragment == "" && (u.Path == "" || u.Path == "/")
+}
+
+// isPort reports whether a text is the number of a port, or none is given.
+func isPort(text string) bool {
+	number, err := strconv.ParseUint(cmp.Or(text, "443"), 10, 16)
+	return err == nil && number > 0
 }

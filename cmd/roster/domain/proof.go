@@ -12,6 +12,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
 )
 
 // proofHeader is the name of the header field that has an operator's proof.
@@ -39,8 +40,8 @@ The commands of this program send a proof by themselves.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method, url := strings.ToUpper(args[0]), args[1]
-			if !strings.HasPrefix(url, "https://") {
-				return cli.Usage("URL must begin with https://, got %q", url)
+			if !strings.HasPrefix(url, "https://") || directory.HasUserinfo(url) {
+				return cli.Usage("URL must begin with https://HOST, got %q", url)
 			}
 
 			var body io.Reader = strings.NewReader("")

@@ -101,6 +101,10 @@ func parseMembers(td spiffeid.TrustDomain, list []string, port int) ([]member, e
 			host = name
 		}
 
+		if strings.Contains(each, "@") {
+			return nil, errors.New("--members: an address has no user name; write NAME=ADDRESS")
+		}
+
 		if !segment.MatchString(name) {
 			return nil, fmt.Errorf("--members: %q: a name is letters, digits, dots, dashes and underscores; "+
 				"write NAME=ADDRESS", each)
