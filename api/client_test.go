@@ -49,7 +49,7 @@ func (quietOperator) Node() wire.NodeStatus {
 
 func (quietOperator) Raft() wire.RaftStatus {
 	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1",
-		Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
+		Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true, State: "alive",
 			LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
 }
 
@@ -153,7 +153,7 @@ func TestClientReads(t *testing.T) {
 	if err != nil || raft.Leader == "" || len(raft.Peers) != 1 || !raft.Peers[0].Voter ||
 		raft.Peers[0].LastContact.IsZero() {
 		t.Errorf("Raft is %+v, %v", raft, err)
-	} else if want := `{"leader":"spiffe://alpha.test/roster/node/1","peers":[{"id":"spiffe://alpha.test/roster/node/1","address":"127.0.0.1:1","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}` + "\n"; string(reply.Body) != want {
+	} else if want := `{"leader":"spiffe://alpha.test/roster/node/1","peers":[{"id":"spiffe://alpha.test/roster/node/1","address":"127.0.0.1:1","voter":true,"last_contact":"2026-06-01T12:00:00Z","state":"alive"}]}` + "\n"; string(reply.Body) != want {
 		t.Errorf("the body is %s, want %s", reply.Body, want)
 	}
 

@@ -47,15 +47,15 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 		return err
 	}
 
-	if err := a.removeEmptied(from, request); err != nil {
+	if err := a.removeEmptied(ctx, from, request); err != nil {
 		return err
 	}
 
-	if err := a.vacateFormerAddress(from, request); err != nil {
+	if err := a.vacateFormerAddress(ctx, from, request); err != nil {
 		return err
 	}
 
-	if err := a.seat(from, request); err != nil {
+	if err := a.seat(ctx, from, request); err != nil {
 		return err
 	}
 
@@ -65,7 +65,7 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 // removeEmptied removes a voter that has lost its disk, so that seat adds it without a vote until
 // it has caught up. It has forgotten its votes and the entries that it had acknowledged, so it
 // needs an admission as a newcomer does: a standing one, or an operator removes it and admits it.
-func (a *admitter) removeEmptied(from spiffeid.ID, request *message.JoinRequest) error {
+func (a *admitter) removeEmptied(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	current, joined := a.group.server(from)
 	if !request.Empty || !joined || !current.voter {
 		return nil
@@ -77,7 +77,7 @@ func (a *admitter) removeEmptied(from spiffeid.ID, request *message.JoinRequest)
 			"an operator lets it with: roster raft remove %s && roster raft admit %s", from, from, from)
 	}
 
-	if err := a.mayLeaveSeat(from); err != nil {
+	if err := a.mayLeaveSeat(ctx, from); err != nil {
 		return err
 	}
 
@@ -88,13 +88,13 @@ func (a *admitter) removeEmptied(from spiffeid.ID, request *message.JoinRequest)
 
 // vacateFormerAddress removes a member that requests another address, so that seat adds it
 // with that one. Raft can move a member too, but not while it sends to it.
-func (a *admitter) vacateFormerAddress(from spiffeid.ID, request *message.JoinRequest) error {
+func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	current, joined := a.group.server(from)
 	if !joined || current.Address == request.Address {
 		return nil
 	}
 
-	if err := a.mayLeaveSeat(from); err != nil {
+	if err := a.mayLeaveSeat(ctx, from); err != nil {
 		return err
 	}
 
@@ -103,8 +103,8 @@ func (a *admitter) vacateFormerAddress(from spiffeid.ID, request *message.JoinRe
 
 // mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
 // moved too often. Each move is two changes of the group.
-func (a *admitter) mayLeaveSeat(from spiffeid.ID) error {
-	if err := a.operator.mayRemove(from); err != nil {
+func (a *admitter) mayLeaveSeat(ctx context.Context, from spiffeid.ID) error {
+	if err := a.operator.mayRemove(ctx, from); err != nil {
 		return err
 	}
 
@@ -118,7 +118,7 @@ func (a *admitter) mayLeaveSeat(from spiffeid.ID) error {
 
 // seat makes a node a member, or gives a member its vote once it has caught up and while
 // there are fewer than maxVoters.
-func (a *admitter) seat(from spiffeid.ID, request *message.JoinRequest) error {
+func (a *admitter) seat(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	id := raft.ServerID(from.String())
 	address := raft.ServerAddress(request.Address)
 	current, joined := a.group.server(from)
@@ -135,6 +135,10 @@ func (a *admitter) seat(from spiffeid.ID, request *message.JoinRequest) error {
 	case !joined:
 		change = a.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
 	case !current.voter && !request.Reader && voters < maxVoters && a.caughtUpEnough(request):
+		if err := a.operator.mayPromote(ctx, current.Member); err != nil {
+			return err
+		}
+
 		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
 	default:
 		return nil

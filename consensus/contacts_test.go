@@ -65,9 +65,9 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 	})
 }
 
-// A member that was dead before a leader began was never heard by it: every member says
-// so, and of nobody else. Else nobody misses it, until one more is dead.
-func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
+// A member that was dead before a leader began is silent to every member, and so is the former
+// leader, but none else. Else nobody misses it, until one more is dead.
+func TestEveryMemberTellsOfTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 5, nil)
 		d.ready()
@@ -83,18 +83,63 @@ func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
 			}
 
 			for _, p := range d.nodes[at].peers.Contacts() {
-				dead := p.ID == d.members[other].ID
-				if p.ID == d.members[former].ID {
-					continue // who hands over may be heard by its successor before it stops
+				want := ContactAlive
+				if p.ID == d.members[other].ID || p.ID == d.members[former].ID {
+					want = ContactSilent
 				}
 
-				if p.Unheard != dead || p.LastContact.IsZero() != dead {
-					t.Errorf("node %d tells of %s: unheard is %t, and it was heard at %s", at, p.ID, p.Unheard,
-						p.LastContact)
+				if p.State != want {
+					t.Errorf("node %d tells of %s: %s, heard at %s, want %s", at, p.ID, p.State, p.LastContact, want)
 				}
 			}
 		}
 	})
+}
+
+// From the death of any member, the leader too, every other one knows it within four seconds, and
+// calls none dead that lives. Of two that die at once, too, though no leader is left.
+//
+// Requirement: FLD-028
+func TestADeathIsKnownInFourSeconds(t *testing.T) {
+	for name, dead := range map[string]func(leader, follower int) []int{
+		"a follower":   func(_, follower int) []int { return []int{follower} },
+		"the leader":   func(leader, _ int) []int { return []int{leader} },
+		"two of three": func(leader, follower int) []int { return []int{leader, follower} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDomain(t, 3, nil)
+				d.ready()
+				time.Sleep(time.Minute)
+
+				gone := map[spiffeid.ID]bool{}
+				for _, i := range dead(d.leader()) {
+					d.net.isolate(d.members[i].Address) // at once, as by a power cut
+					gone[d.members[i].ID] = true
+				}
+
+				for range 40 {
+					time.Sleep(100 * time.Millisecond)
+
+					for i := range d.nodes {
+						for _, p := range d.nodes[i].peers.Contacts() {
+							if p.State == ContactSilent && !gone[p.ID] && !gone[d.members[i].ID] {
+								t.Fatalf("%s calls %s silent", d.members[i].ID, p.ID)
+							}
+						}
+					}
+				}
+
+				for i := range d.nodes {
+					for _, p := range d.nodes[i].peers.Contacts() {
+						if gone[p.ID] && !gone[d.members[i].ID] && p.State != ContactSilent {
+							t.Errorf("%s says that %s is %s", d.members[i].ID, p.ID, p.State)
+						}
+					}
+				}
+			})
+		})
+	}
 }
 
 // A leader that isn't ready to lead yet has not asked: it misses nobody.
@@ -106,7 +151,7 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 		d.nodes[leader].group.leading.Store(false) // as between an election and what follows
 
 		for _, p := range d.nodes[leader].peers.Contacts() {
-			if p.Unheard {
+			if p.State == ContactSilent {
 				t.Errorf("%s is missed", p.ID)
 			}
 		}

@@ -59,6 +59,13 @@ func unknownMember(id spiffeid.ID) error {
 	return directory.Refuse(directory.NotFound, "%s is no member of the domain", id)
 }
 
+// removalUnknown is OutcomeUnknown of a removal. To repeat one is not safe as such: the domain may have
+// lost another voter meanwhile.
+func removalUnknown(id spiffeid.ID, cause error) error {
+	return directory.Refuse(directory.OutcomeUnknown, "it is not known whether %s was removed; see which members "+
+		"answer with: roster raft peers, before another is removed: %w", id, cause)
+}
+
 // restoreUnknown is OutcomeUnknown of a restore.
 func restoreUnknown(cause error) error {
 	return directory.Refuse(directory.OutcomeUnknown,

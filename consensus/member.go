@@ -58,7 +58,7 @@ func (s *Store) start() (err error) {
 func (s *Store) startRaft(log hclog.Logger) error {
 	config := raftConfig(s.cfg, log)
 	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
-		log.Named("transport"), s.storage.disk.Ahead.Withhold, s.storage.entered)
+		log.Named("transport"), s.storage.disk.Ahead.Withhold, s.storage.entered, s.contacts.note)
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {
@@ -98,6 +98,7 @@ func (s *Store) startLoops() {
 	s.life.loops.Go(s.forwarder.successionLoop)
 	s.life.loops.Go(s.joiner.run)
 	s.life.loops.Go(s.operator.run)
+	s.life.loops.Go(s.contacts.run)
 
 	if s.cfg.Timing.SlowDisk > 0 {
 		s.life.loops.Go(s.diskWatch.run)
@@ -177,6 +178,7 @@ func (s *Store) handler() http.Handler {
 
 		from, _ := transport.PeerID(r.TLS)
 		s.clocks.presence.note(from, time.UnixMilli(request.Time), s.cfg.clock())
+		s.contacts.note(raft.ServerID(from.String()))
 
 		// A leader that is not ready to lead does not know the domain's position.
 		var answer message.PresenceAnswer
@@ -224,13 +226,14 @@ func (s *Store) handler() http.Handler {
 	})
 	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
 		if s.messenger.receive(w, r, s.group.leading.Load(), &message.ContactsRequest{}) {
-			s.messenger.answer(w, s.peers.contacts())
+			s.messenger.answer(w, s.peers.answerContacts())
 		}
 	})
 	mux.HandleFunc("POST "+restorePath, s.restorer.takeBackup)
 	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
 		if s.messenger.receive(w, r, true, &message.TermRequest{}) {
-			s.messenger.answer(w, &message.TermAnswer{Term: s.group.raft.CurrentTerm()})
+			s.messenger.answer(w, &message.TermAnswer{Term: s.group.raft.CurrentTerm(),
+				Unable: s.life.failure() != nil || s.diskWatch.hanging() > 0})
 		}
 	})
 	routes := httpproblem.Routes(mux, s.cfg.API)

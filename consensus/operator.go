@@ -25,7 +25,7 @@ type operator struct {
 	life       *lifecycle
 	group      *group
 	replica    *Replica
-	clocks     *clocks
+	contacts   *contacts
 	messenger  *messenger
 	proposer   *proposer
 	negotiator *negotiator
@@ -102,21 +102,32 @@ func (o *operator) proposeAdmission(ctx context.Context, req *message.Request, a
 }
 
 // expel removes a member, as the leader. A leader that is to be removed hands over first,
-// and its successor removes it.
-func (o *operator) expel(id spiffeid.ID) error {
-	if err := o.mayRemove(id); err != nil {
+// and its successor removes it. No other change of members comes between the check and the removal.
+func (o *operator) expel(ctx context.Context, id spiffeid.ID) error {
+	release, err := o.negotiator.holdSeats(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	if err := o.mayRemove(ctx, id); err != nil {
 		return err
 	}
 
 	if id == o.cfg.Node {
-		if err := o.transferTo(spiffeid.ID{}); err != nil {
+		if err := o.transferTo(ctx, spiffeid.ID{}); err != nil {
 			return err
 		}
 
 		return message.ErrNotLeader
 	}
 
-	if err := proposed(o.group.raft.RemoveServer(raft.ServerID(id.String()), 0, enqueueTimeout).Error()); err != nil {
+	err = proposed(o.group.raft.RemoveServer(raft.ServerID(id.String()), 0, enqueueTimeout).Error())
+	if directory.ProblemOf(err) == directory.OutcomeUnknown {
+		return removalUnknown(id, err)
+	}
+
+	if err != nil {
 		return err
 	}
 
@@ -142,7 +153,7 @@ func (o *operator) expelFor(ctx context.Context, req *message.Request) (director
 			"%.40q is no order to remove %s; nothing was changed", action, id)
 	}
 
-	if err := o.mayRemove(id); err != nil {
+	if err := o.mayRemove(ctx, id); err != nil {
 		return directory.Outcome{}, err
 	}
 
@@ -152,7 +163,7 @@ func (o *operator) expelFor(ctx context.Context, req *message.Request) (director
 			return directory.Outcome{}, err
 		}
 
-		return directory.Outcome{}, o.expel(id)
+		return directory.Outcome{}, o.expel(ctx, id)
 	}
 
 	out, err := o.orders.precede(ctx, req, action, id.String())
@@ -160,7 +171,7 @@ func (o *operator) expelFor(ctx context.Context, req *message.Request) (director
 		return out, err
 	}
 
-	err = o.expel(id)
+	err = o.expel(ctx, id)
 	if errors.Is(err, message.ErrNotLeader) { // the order's proof is used up
 		err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
 	}
@@ -177,8 +188,8 @@ func idText(id spiffeid.ID) string {
 }
 
 // transferToBest transfers the leadership to a fit member. Raft chooses among those with
-// most of the log, which in a quiet domain may be a dead one: if some are silent, the
-// member that was in contact last is chosen.
+// most of the log, which in a quiet domain may be a dead one: if some missed their last
+// heartbeats, the member that was in contact last is chosen.
 func (o *operator) transferToBest() raft.Future {
 	others, _ := o.group.voters()
 
@@ -187,25 +198,32 @@ func (o *operator) transferToBest() raft.Future {
 		at   time.Time
 	)
 
-	silent := false
+	missing := false
 	for _, member := range others {
-		heard := o.clocks.presence.lastHeard(member.ID)
+		heard := o.contacts.last(member.ID)
 
-		silent = silent || o.cfg.clock().Sub(heard) > 2*o.cfg.Timing.Presence
+		missing = missing || time.Since(heard) > 2*o.cfg.Timing.Heartbeat
 		if heard.After(at) {
 			last, at = member, heard
 		}
 	}
 
-	if !silent || at.IsZero() {
+	if !missing || at.IsZero() {
 		return o.group.raft.LeadershipTransfer()
 	}
 
-	return o.group.raft.LeadershipTransferToServer(raft.ServerID(last.ID.String()), raft.ServerAddress(last.Address))
+	return o.transferToMember(last)()
 }
 
-// transferTo transfers the leadership to a member, or to the best one if to is zero.
-func (o *operator) transferTo(to spiffeid.ID) error {
+func (o *operator) transferToMember(to Member) func() raft.Future {
+	return func() raft.Future {
+		return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.ID.String()), raft.ServerAddress(to.Address))
+	}
+}
+
+// transferTo transfers the leadership to a member, or to the best one if to is zero. A member that
+// does not answer now would cost the domain its leader until the next election.
+func (o *operator) transferTo(ctx context.Context, to spiffeid.ID) error {
 	server, is := o.group.server(to)
 
 	var transfer func() raft.Future
@@ -216,16 +234,27 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 		return directory.Refuse(directory.Conflict,
 			"no other member has a vote, so the leadership cannot be transferred")
 	case to.IsZero():
-		transfer = o.transferToBest
+		others, _ := o.group.voters()
+
+		there := o.ask(ctx, others, len(others))
+		if len(there) == 0 {
+			return directory.Refuse(directory.Conflict, "none of the %d other voters answers now, so the leadership "+
+				"cannot be transferred; start one of them first", len(others))
+		}
+
+		transfer = o.group.raft.LeadershipTransfer // Raft chooses the one with most of the log
+		if len(there) < len(others) {
+			transfer = o.transferToMember(there[0])
+		}
 	case !is:
 		return unknownMember(to)
 	case !server.voter:
 		return directory.Refuse(directory.Conflict, "%s has no vote, so it cannot lead", to)
+	case len(o.ask(ctx, []Member{server.Member}, 1)) == 0:
+		return directory.Refuse(directory.Conflict, "%s does not answer now, so it cannot lead; start it first, or "+
+			"transfer the leadership to another voter", to)
 	default:
-		transfer = func() raft.Future {
-			return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.String()),
-				raft.ServerAddress(server.Address))
-		}
+		transfer = o.transferToMember(server.Member)
 	}
 
 	return o.transferRepeatedly(transfer)
@@ -262,7 +291,7 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 	case message.TransferLeadership:
 		out, err := o.orders.precede(ctx, req, directory.ActionTransferLead, idText(ordered.ID))
 		if err == nil {
-			err = o.transferTo(ordered.ID)
+			err = o.transferTo(ctx, ordered.ID)
 		}
 
 		return out, err
@@ -278,9 +307,9 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 		"unknown operator command %.40q", ordered.Verb)
 }
 
-// mayRemove refuses to remove a voter without which the domain could not write: a
-// majority of the remaining voters must have been in contact a moment ago.
-func (o *operator) mayRemove(id spiffeid.ID) error {
+// mayRemove refuses to remove a voter without which the domain could not write: a majority of the
+// remaining voters must answer now. What this leader heard of them before does not count.
+func (o *operator) mayRemove(ctx context.Context, id spiffeid.ID) error {
 	all := o.group.servers()
 
 	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
@@ -292,30 +321,111 @@ func (o *operator) mayRemove(id spiffeid.ID) error {
 		return nil
 	}
 
-	voters, heard := 0, 0
+	var left []Member
 	for _, m := range all {
-		if !m.voter || m.ID == id {
-			continue
-		}
-
-		voters++
-
-		if m.ID == o.cfg.Node || time.Since(o.clocks.presence.lastHeard(m.ID)) <= o.clocks.presence.fresh {
-			heard++
+		if m.voter && m.ID != id {
+			left = append(left, m.Member)
 		}
 	}
 
-	switch {
-	case voters == 0:
+	if len(left) == 0 {
 		return directory.Refuse(directory.Conflict, "%s is the domain's last voter: the domain would end with it", id)
-	case heard < voters/2+1:
-		return directory.Refuse(directory.Conflict,
-			"of the %d voters that would be left only %d answer, and %d must: start the others first, or remove them",
-			voters, heard, voters/2+1)
+	}
+
+	majority := len(left)/2 + 1
+
+	there := o.ask(ctx, left, majority)
+	if len(there) >= majority {
+		return nil
+	}
+
+	var missing []string
+	for _, m := range left {
+		if !slices.Contains(there, m) {
+			missing = append(missing, m.ID.String())
+		}
+	}
+
+	return directory.Refuse(directory.Conflict, "of the %d voters that would be left only %d answer now, and %d must: "+
+		"start or remove those that do not, %s, first; nothing was changed", len(left), len(there), majority,
+		strings.Join(missing, ", "))
+}
+
+// mayPromote refuses a vote to a member that would cost the domain its majority, because too many
+// voters do not answer now.
+func (o *operator) mayPromote(ctx context.Context, m Member) error {
+	voters, _ := o.group.voters()
+	voters = append(voters, o.group.self(), m)
+	majority := len(voters)/2 + 1
+
+	if there := o.ask(ctx, voters, majority); len(there) < majority {
+		return directory.Refuse(directory.Unavailable, "%s gets no vote yet: of the then %d voters only %d answer now, "+
+			"and %d must", m.ID, len(voters), len(there), majority)
 	}
 
 	return nil
 }
+
+// ask asks these voters at once whether they can acknowledge entries, and returns those that say so,
+// as soon as there are enough. It asks again until answerWait is over: a member may be just about to
+// connect.
+func (o *operator) ask(ctx context.Context, voters []Member, enough int) (there []Member) {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+
+	answers := make(chan Member, len(voters))
+
+	for _, m := range voters {
+		o.life.loops.Go(func() {
+			if m.ID == o.cfg.Node || o.answers(ctx, m) {
+				answers <- m
+			}
+		})
+	}
+
+	for len(there) < enough {
+		select {
+		case m := <-answers:
+			there = append(there, m)
+		case <-ctx.Done():
+			return there
+		}
+	}
+
+	return there
+}
+
+// answers asks a member, until ctx ends, whether it can acknowledge entries.
+func (o *operator) answers(ctx context.Context, m Member) bool {
+	for ctx.Err() == nil {
+		var answer message.TermAnswer
+
+		once, cancel := context.WithTimeout(ctx, o.cfg.Timing.Heartbeat)
+		err := o.messenger.post(once, m, termPath, &message.TermRequest{Term: o.group.raft.CurrentTerm()}, &answer)
+
+		cancel()
+
+		if err == nil && !answer.Unable {
+			return true
+		}
+
+		select {
+		case <-time.After(askPause):
+		case <-ctx.Done():
+		case <-o.life.closing.Done():
+			return false
+		}
+	}
+
+	return false
+}
+
+// Bounds of a question to the voters before a change of members: for how long they are asked, and the
+// pause before a member that did not answer is asked again.
+const (
+	answerWait = 2 * time.Second
+	askPause   = 100 * time.Millisecond
+)
 
 // removeDead removes one member that has been silent for too long, counted from the begin
 // of this leader's term at the earliest. It never removes one without which the domain
@@ -326,18 +436,19 @@ func (o *operator) removeDead(led time.Time) {
 	}
 
 	for _, server := range o.group.servers() {
-		heard := o.clocks.presence.lastHeard(server.ID)
+		heard := o.contacts.last(server.ID)
 		if heard.Before(led) {
 			heard = led
 		}
 
-		if server.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead || o.mayRemove(server.ID) != nil {
+		if server.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead ||
+			o.mayRemove(o.life.closing, server.ID) != nil {
 			continue
 		}
 
 		o.log.Warn("removing a silent member", "node", server.ID, "silent_ms", time.Since(heard).Milliseconds())
 
-		if err := o.expel(server.ID); err != nil {
+		if err := o.expel(o.life.closing, server.ID); err != nil {
 			o.log.Warn("cannot remove the member; retrying", "node", server.ID, "err", err)
 		}
 

@@ -17,7 +17,7 @@ type peers struct {
 	life      *lifecycle
 	group     *group
 	replica   *Replica
-	clocks    *clocks
+	contacts  *contacts
 	messenger *messenger
 }
 
@@ -42,14 +42,7 @@ func (p *peers) Contacts() []RaftPeer {
 	peers := p.RaftPeers()
 
 	leader, ok := p.group.leader()
-	switch {
-	case !ok:
-		return peers
-	case leader.ID == p.cfg.Node:
-		for i := range peers {
-			peers[i].Unheard = p.group.leading.Load() && peers[i].LastContact.IsZero()
-		}
-
+	if !ok || leader.ID == p.cfg.Node {
 		return peers
 	}
 
@@ -67,12 +60,13 @@ func (p *peers) Contacts() []RaftPeer {
 			continue
 		}
 
-		ms, heard := answer.Silent[known.ID]
-		if heard {
+		if ms, heard := answer.Silent[known.ID]; heard {
 			known.LastContact = time.Now().Add(-time.Duration(ms) * time.Millisecond)
 		}
 
-		known.Unheard = !heard
+		if state := ContactState(answer.States[known.ID]); state == ContactAlive || state == ContactSilent {
+			known.State = state
+		}
 	}
 
 	return peers
@@ -88,15 +82,13 @@ func (p *peers) RaftPeers() []RaftPeer {
 	for _, server := range p.group.servers() {
 		declared := said[server.ID]
 		known := RaftPeer{ID: server.ID, Address: server.Address, API: declared.API, Reads: declared.Reads,
-			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID}
+			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID, State: ContactUnknown}
 
 		switch {
 		case server.ID == p.cfg.Node:
-			known.LastContact = time.Now()
-		case p.group.leading.Load(), !led:
-			known.LastContact = p.clocks.presence.lastHeard(server.ID)
-		case known.Leader:
-			known.LastContact = p.group.raft.LastContact()
+			known.LastContact, known.State = time.Now(), ContactAlive
+		case p.group.leading.Load(), !led, known.Leader:
+			known.State, known.LastContact = p.contacts.state(server.ID)
 		}
 
 		peers = append(peers, known)
@@ -120,13 +112,16 @@ func (p *peers) Siblings() []string {
 	return all
 }
 
-// contacts answers a follower, by this leader's own count of time, because clocks differ.
-func (p *peers) contacts() *message.ContactsAnswer {
-	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}}
+// answerContacts answers a follower, by this leader's own count of time, because clocks differ.
+func (p *peers) answerContacts() *message.ContactsAnswer {
+	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}, States: map[spiffeid.ID]string{}}
 	for _, m := range p.group.servers() {
-		if at := p.clocks.presence.lastHeard(m.ID); !at.IsZero() {
-			answer.Silent[m.ID] = max(0, p.cfg.clock().Sub(at).Milliseconds())
+		state, last := p.contacts.state(m.ID)
+		if !last.IsZero() {
+			answer.Silent[m.ID] = time.Since(last).Milliseconds()
 		}
+
+		answer.States[m.ID] = string(state)
 	}
 
 	return answer
@@ -179,5 +174,5 @@ type RaftPeer struct {
 	Reads         Versions  // zero if it has not said
 	Listeners     []string  // at which it listens, as state.Member has them
 	LastContact   time.Time // zero if this member does not know
-	Unheard       bool      // of Contacts: no contact during this leader term
+	State         ContactState
 }

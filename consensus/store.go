@@ -38,6 +38,7 @@ type Store struct {
 	group     *group
 	messenger *messenger
 	peers     *peers
+	contacts  *contacts
 	storage   *storage
 	diskWatch *diskWatch
 
@@ -271,6 +272,10 @@ func (s *Store) Order(ctx context.Context, action, target string) error {
 // more after it.
 func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
 	_, err := s.forwarder.write(ctx, removalOf(id, directory.ActionRemoveMember))
+	if directory.ProblemOf(err) == directory.OutcomeUnknown {
+		return removalUnknown(id, err)
+	}
+
 	return err
 }
 
@@ -404,8 +409,9 @@ func connectMember(s *Store) {
 	s.messenger = &messenger{cfg: cfg, log: log}
 	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
 	s.storage = newStorage(cfg, log, life, s.group)
+	s.contacts = newContacts(cfg, log, life, s.group)
 	s.peers = &peers{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, contacts: s.contacts, messenger: s.messenger,
 	}
 }
 
@@ -426,7 +432,7 @@ func connectLeader(s *Store) {
 		cfg: cfg, group: s.group, replica: s.Replica, proposer: s.proposer, negotiator: s.negotiator,
 	}
 	s.operator = &operator{
-		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
+		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, contacts: s.contacts,
 		messenger: s.messenger, proposer: s.proposer, negotiator: s.negotiator, orders: s.orders,
 	}
 	s.diskWatch = &diskWatch{

@@ -180,7 +180,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		}
 
 		for _, p := range s.peers.Contacts() {
-			if p.Unheard {
+			if p.State == ContactSilent {
 				t.Errorf("the leader has not heard %s", p.ID)
 			}
 		}

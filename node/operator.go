@@ -48,7 +48,7 @@ func (o operator) Raft() wire.RaftStatus {
 			API:         peer.API,
 			Voter:       peer.Voter,
 			LastContact: peer.LastContact,
-			Unheard:     peer.Unheard,
+			State:       string(peer.State),
 			Reads:       readsOf(peer.Reads),
 		})
 	}

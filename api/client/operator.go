@@ -17,6 +17,9 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
+// RaftPeerSilent is the State of a RaftPeer of which the leader has received nothing for three seconds.
+const RaftPeerSilent = wire.RaftPeerSilent
+
 // The types of an operator's questions and changes.
 type (
 	// A RaftStatus is the state of a domain's cluster.

@@ -50,6 +50,9 @@ type QuotaStatus struct {
 	LargestShare float64 `json:"largest_share"`
 }
 
+// RaftPeerSilent is the State of a RaftPeer of which the leader has received nothing for three seconds.
+const RaftPeerSilent = "silent"
+
 // A RaftPeer is one node of the domain.
 type RaftPeer struct {
 	// ID is the node's SPIFFE ID.
@@ -60,8 +63,8 @@ type RaftPeer struct {
 	Voter bool   `json:"voter"`
 	// LastContact is when the node that answers last received something of it.
 	LastContact time.Time `json:"last_contact,omitzero"`
-	// Unheard is whether the leader has received nothing of it since it leads.
-	Unheard bool `json:"unheard,omitzero"`
+	// State is alive, RaftPeerSilent or unknown.
+	State string `json:"state"`
 	// Reads are the formats that its release reads, if it has announced them.
 	Reads Reads `json:"reads,omitzero"`
 }

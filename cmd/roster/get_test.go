@@ -133,8 +133,8 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 		says(map[string]string{
 			"/v1/operator/members": `{"members":[{"id":"spiffe://alpha.test/roster/node/1",` +
 				`"domain":"alpha.test","address":"127.0.0.1:1","state":"alive"}]}`,
-			"/v1/operator/raft": `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true},` +
-				`{"id":"n2","address":"a:2","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}`,
+			"/v1/operator/raft": `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true,"state":"alive"},` +
+				`{"id":"n2","address":"a:2","voter":true,"state":"silent","last_contact":"2026-06-01T12:00:00Z"}]}`,
 			"/v1/operator/flagged": `{"flagged":[{"agent":"stuffed","origin":"beta.test",` +
 				`"href":"/ad/r/beta.test/1","flags":["repetition","density"]}]}`,
 			"/v1/operator/peers": `{"peers":[{"domain":"beta.test","state":"active","lag_revisions":3,` +
@@ -144,7 +144,7 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"members", "spiffe://alpha.test/roster/node/1\talpha.test\t127.0.0.1:1\talive\n"},
 		{"flagged", "stuffed\tbeta.test\trepetition density\t/ad/r/beta.test/1\n"},
-		{"raft peers", "n1\ta:1\tleader\t\nn2\ta:2\tvoter\t2026-06-01T12:00:00Z\n"},
+		{"raft peers", "n1\ta:1\tleader\talive\t\nn2\ta:2\tvoter\tsilent\t2026-06-01T12:00:00Z\n"},
 		{"peer list", "beta.test\tactive\tno\t3\t1.2\t\t\tlate\n"},
 		{"peer list -o jsonl",
 			`{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}` + "\n"},

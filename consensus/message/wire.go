@@ -56,7 +56,8 @@ type Aside struct {
 type (
 	ContactsRequest struct{}
 	ContactsAnswer  struct {
-		Silent map[spiffeid.ID]int64 `cbor:"1,keyasint"` // milliseconds
+		Silent map[spiffeid.ID]int64  `cbor:"1,keyasint"`           // milliseconds
+		States map[spiffeid.ID]string `cbor:"2,keyasint,omitempty"` // the leader's judgements
 	}
 )
 
@@ -124,6 +125,8 @@ type TermRequest struct {
 
 type TermAnswer struct {
 	Term uint64 `cbor:"1,keyasint"`
+	// Unable says that the member can't acknowledge entries: it has failed, or its disk hangs.
+	Unable bool `cbor:"2,keyasint,omitempty"`
 }
 
 // A CommitNotice is how far a leader's log is committed, and on its disk.

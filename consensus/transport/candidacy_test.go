@@ -23,7 +23,8 @@ func TestOneOfTwoCandidatesWithdraws(t *testing.T) {
 	close(entered)
 	t.Cleanup(func() { close(stop) })
 
-	member := RaftTransport{here, here.LocalAddr(), nil, make(chan raft.RPC), entered, &candidacy{}}
+	member := RaftTransport{here, here.LocalAddr(), nil, make(chan raft.RPC), entered, func(raft.ServerID) {},
+		&candidacy{}}
 	go member.Run(stop)
 
 	for _, c := range []struct {

@@ -19,21 +19,23 @@ type RaftTransport struct {
 	told      func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 	heard     chan raft.RPC // messages to Raft: from the network, and delivered locally
 	entered   <-chan struct{}
+	received  func(from raft.ServerID)
 	candidacy *candidacy
 }
 
 // NewRaftTransport returns Raft's transport of the member at that address. withhold gets
 // each message to others, and returns the message that is sent. Messages that are received before
-// entered is closed are refused.
+// entered is closed are refused. received gets the member of each message and of each answer.
 func NewRaftTransport(
 	cluster *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
 	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, entered <-chan struct{},
+	received func(from raft.ServerID),
 ) RaftTransport {
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{cluster.raft, cluster}, MaxPool: 3, Timeout: timeout, Logger: log,
 	})
 
-	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered, &candidacy{}}
+	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered, received, &candidacy{}}
 }
 
 // Deliver lets Raft receive a message that came beside its own connections.
@@ -52,6 +54,10 @@ var errOutside = errors.New("this node's disk is empty, and its domain has not l
 
 // admit reports whether Raft may have a received message, and refuses it otherwise.
 func (t RaftTransport) admit(rpc raft.RPC) bool {
+	if message, ok := rpc.Command.(raft.WithRPCHeader); ok {
+		t.received(raft.ServerID(message.GetRPCHeader().ID))
+	}
+
 	select {
 	case <-t.entered:
 		return true
@@ -108,7 +114,7 @@ func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddres
 	resp *raft.RequestPreVoteResponse) error {
 	t.candidacy.stand(args)
 
-	err := t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	err := t.note(id, t.NetworkTransport.RequestPreVote(id, target, args, resp))
 	if t.candidacy.isWithdrawn(args) {
 		resp.Granted = false
 	}
@@ -119,7 +125,22 @@ func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddres
 // AppendEntries sends entries, or a commit index without any.
 func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
-	return t.NetworkTransport.AppendEntries(id, target, t.told(args), resp)
+	return t.note(id, t.NetworkTransport.AppendEntries(id, target, t.told(args), resp))
+}
+
+// RequestVote asks a member for its vote.
+func (t RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest,
+	resp *raft.RequestVoteResponse) error {
+	return t.note(id, t.NetworkTransport.RequestVote(id, target, args, resp))
+}
+
+// note notes that a member has answered, unless err says that it has not.
+func (t RaftTransport) note(id raft.ServerID, err error) error {
+	if err == nil {
+		t.received(id)
+	}
+
+	return err
 }
 
 // AppendEntriesPipeline opens a pipeline to a member.

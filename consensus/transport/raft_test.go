@@ -26,7 +26,7 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 
 	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 		return w
-	}, nil, nil, nil}.AppendEntriesPipeline("there", there.LocalAddr())
+	}, nil, nil, nil, nil}.AppendEntriesPipeline("there", there.LocalAddr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,12 +70,11 @@ type diagnosis struct {
 
 // Bounds of an examination.
 const (
-	askBound     = 5 * time.Second  // for one answer
-	svidSoon     = 10 * time.Minute // before an SVID ends
-	caSoon       = 30 * 24 * time.Hour
-	clockBound   = 2 * time.Second // a leader whose clock is further off hands over (rule T2)
-	contactBound = 30 * time.Second
-	lagBound     = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
+	askBound   = 5 * time.Second  // for one answer
+	svidSoon   = 10 * time.Minute // before an SVID ends
+	caSoon     = 30 * 24 * time.Hour
+	clockBound = 2 * time.Second  // a leader whose clock is further off hands over (rule T2)
+	lagBound   = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
 )
 
 // Diagnose checks everything that a node needs, in the order in which it needs it. If
@@ -452,7 +451,7 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 
 		voters++
 
-		if peer.Unheard || !peer.LastContact.IsZero() && d.now.Sub(peer.LastContact) >= contactBound {
+		if peer.State == wire.RaftPeerSilent {
 			silent = append(silent, peer.ID)
 		}
 	}
@@ -479,7 +478,7 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 			check,
 			StatusWarning,
 			"start it, or take it out with \"roster raft remove\"",
-			"%s leads %s, of which %d more may fail before writes stop; no recent contact with %s",
+			"%s leads %s, of which %d more may fail before writes stop; silent: %s",
 			status.Leader,
 			countVoters(voters),
 			max(0, (voters-1)/2-len(silent)),

@@ -11,18 +11,19 @@ import (
 // Voters that a leader never heard are missed like those that fell silent, and what
 // the domain can still lose is said.
 func TestTheDoctorMissesVoters(t *testing.T) {
-	now := time.Now()
-	heard, silent, unheard := wire.RaftPeer{Voter: true, LastContact: now}, wire.RaftPeer{ID: "quiet", Voter: true,
-		LastContact: now.Add(-time.Minute)}, wire.RaftPeer{ID: "never", Voter: true, Unheard: true}
+	heard := wire.RaftPeer{Voter: true, State: "alive"}
+	silent := wire.RaftPeer{ID: "quiet", Voter: true, State: "silent", LastContact: time.Now().Add(-3 * time.Second)}
+	unheard := wire.RaftPeer{ID: "never", Voter: true, State: "silent"}
+	unknown := wire.RaftPeer{Voter: true, State: "unknown"}
+	reader := wire.RaftPeer{ID: "reader", State: "silent"}
 
-	unknown, reader := wire.RaftPeer{Voter: true}, wire.RaftPeer{ID: "reader", Unheard: true}
 	for want, peers := range map[string][]wire.RaftPeer{
-		"ok leads 5 voters":                              {heard, heard, heard, unknown, unknown, reader},
-		"warning of which 1 more may fail; with quiet":   {heard, heard, heard, heard, silent},
-		"warning of which 0 more may fail; with never":   {heard, heard, unheard},
-		"warning of which 0 more may fail; quiet, never": {heard, heard, heard, silent, unheard},
+		"ok leads 5 voters": {heard, heard, heard, unknown, unknown, reader},
+		"warning of which 1 more may fail; silent: quiet": {heard, heard, heard, heard, silent},
+		"warning of which 0 more may fail; silent: never": {heard, heard, unheard},
+		"warning of which 0 more may fail; quiet, never":  {heard, heard, heard, silent, unheard},
 	} {
-		d := &diagnosis{now: now}
+		d := &diagnosis{}
 		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})
 
 		status, texts, _ := strings.Cut(want, " ")

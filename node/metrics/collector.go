@@ -101,6 +101,8 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return oneIf(s.Store.IsLeader()) })),
 	gauge("raft_leader_last_contact_seconds", "Time since the last contact with the Raft leader; 0 on the leader.",
 		value(func(s *snapshot) float64 { return s.Store.Heard().Seconds() })),
+	gauge("raft_member_silent", "1 while the leader has received nothing of a member for three seconds, else 0; "+
+		"only the leader has it.", (*snapshot).silentMembers, "member"),
 	gauge("applied_revision", "Last applied revision of the own domain.",
 		value(func(s *snapshot) float64 { return float64(s.Store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
@@ -213,6 +215,18 @@ var stateMetrics = []stateMetric{
 		"had no room.", value(func(s *snapshot) float64 { return float64(s.index.LeftOut) })),
 	gauge("probed_registrations", "Registrations by the result of their last probe.",
 		(*snapshot).probes, "state"),
+}
+
+func (s *snapshot) silentMembers(emit emit) {
+	if !s.Store.IsLeader() {
+		return
+	}
+
+	for _, member := range s.Store.RaftPeers() {
+		if !member.Leader {
+			emit(oneIf(member.State == consensus.ContactSilent), member.ID.String())
+		}
+	}
 }
 
 func (s *snapshot) diskFree(emit emit) {

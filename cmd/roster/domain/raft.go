@@ -30,7 +30,8 @@ func listMembersCommand(session connect.Session) *cobra.Command {
 		Use:   "peers",
 		Short: "List the domain's Raft members",
 		Long: `List the domain's Raft members as the addressed node sees them, and the nodes that are
-admitted but have not joined yet. LAST CONTACT is the leader's last contact with a member.`,
+admitted but have not joined yet. LAST CONTACT is the leader's last contact with a member. A
+STATE of silent means that it has received nothing of the member for three seconds.`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			status, reply, err := client.Operator().Raft(ctx)
@@ -38,9 +39,10 @@ admitted but have not joined yet. LAST CONTACT is the leader's last contact with
 				return err
 			}
 
-			t := cli.Table{Head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API", "+READS"}}
+			t := cli.Table{Head: []string{"ID", "ADDRESS", "ROLE", "STATE", "LAST CONTACT", "+API", "+READS"}}
 			for _, m := range status.Peers {
-				t.Add(m.ID, m.Address, roleOf(m, status.Leader), lastContact(session.Console, m), m.API, readFormats(m.Reads))
+				t.Add(m.ID, m.Address, roleOf(m, status.Leader), m.State, lastContact(session.Console, m), m.API,
+					readFormats(m.Reads))
 			}
 
 			if w := status.Written; w.Log > 0 {
@@ -91,7 +93,7 @@ func writtenFormats(w apiclient.Written) string {
 }
 
 func lastContact(console *cli.Console, peer apiclient.RaftPeer) string {
-	if peer.Unheard {
+	if peer.State == apiclient.RaftPeerSilent && peer.LastContact.IsZero() {
 		return "never in this leader term"
 	}
 
@@ -145,9 +147,9 @@ func removeMemberCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove a node from the domain, running or not",
-		Long: `Remove a node from the domain, running or not. The command is refused if the remaining
-nodes would have no quorum. A removed node can join again after "roster raft admit". ID is
-a SPIFFE ID or its last segment.`,
+		Long: `Remove a node from the domain, running or not. The leader asks the remaining voters first, for
+two seconds at most, and refuses if no majority of them answers. A removed node can join again
+after "roster raft admit". ID is a SPIFFE ID or its last segment.`,
 		Example: "  roster raft remove 3",
 		Args:    cli.Args("ID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {

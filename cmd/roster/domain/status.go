@@ -16,10 +16,9 @@ import (
 
 // Limits from which "roster status" warns.
 const (
-	svidSoon    = 10 * time.Minute
-	bundleSoon  = 30 * 24 * time.Hour
-	diskLow     = 10 // percent
-	contactLate = 30 * time.Second
+	svidSoon   = 10 * time.Minute
+	bundleSoon = 30 * 24 * time.Hour
+	diskLow    = 10 // percent
 )
 
 func statusCommand(session connect.Session) *cobra.Command {
@@ -174,8 +173,8 @@ func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 	subject := "member " + member.ID
 	detail := "last contact " + lastContact(s.session.Console, member)
 
-	if member.ID != s.Raft.Leader && (member.Unheard || s.now.Sub(member.LastContact) > contactLate) {
-		s.warn(subject, "silent", detail, "raft", "peers")
+	if member.State == apiclient.RaftPeerSilent {
+		s.warn(subject, member.State, detail, "raft", "peers")
 		return
 	}
 

@@ -1,0 +1,149 @@
+package consensus
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A ContactState is whether a member of the domain answers.
+type ContactState string
+
+// The states of a member. Only the leader, and a member that knows no leader, exchange messages with
+// all others; of the rest a member knows nothing without the leader's word.
+const (
+	ContactAlive   ContactState = "alive"
+	ContactSilent  ContactState = "silent" // nothing was received of it for SilentAfter
+	ContactUnknown ContactState = "unknown"
+)
+
+// SilentAfter is after how long without a message or an answer a member is silent. A leader sends
+// each member a heartbeat at least five times a second.
+const SilentAfter = 3 * time.Second
+
+// contacts know when this member last received something of each other one: a message of Raft, an
+// answer to one, or its word to the leader.
+type contacts struct {
+	cfg   *Config
+	log   *slog.Logger
+	group *group
+	life  *lifecycle
+
+	mu    sync.Mutex
+	heard map[raft.ServerID]time.Time
+	// since is when this member began to exchange messages with all others; zero while it follows a
+	// leader.
+	since  time.Time
+	logged map[raft.ServerID]bool // the members that were logged as silent; of run alone
+}
+
+func newContacts(cfg *Config, log *slog.Logger, life *lifecycle, g *group) *contacts {
+	return &contacts{cfg: cfg, log: log, life: life, group: g,
+		heard: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{}}
+}
+
+// note notes that something of a member was received now.
+func (c *contacts) note(id raft.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard[id] = time.Now()
+}
+
+// last returns when a member was last in contact; zero if this member does not know.
+func (c *contacts) last(id spiffeid.ID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.heard[raft.ServerID(id.String())]
+}
+
+// state judges a member of which this member should have received something, because it leads or
+// knows no leader, and returns when it was last in contact; zero if that is unknown.
+func (c *contacts) state(id spiffeid.ID) (ContactState, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	heard := c.heard[raft.ServerID(id.String())]
+	switch {
+	case time.Since(heard) <= SilentAfter:
+		return ContactAlive, heard
+	case c.since.IsZero() || heard.IsZero() && time.Since(c.since) <= SilentAfter:
+		return ContactUnknown, time.Time{} // what it heard in an earlier term says nothing
+	}
+
+	return ContactSilent, heard
+}
+
+// follow notes whether this member follows a leader. What it received before it began to exchange
+// messages with all others says nothing, unless it is of the last moments.
+func (c *contacts) follow(follows bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if follows {
+		c.since = time.Time{}
+		return
+	}
+
+	if !c.since.IsZero() {
+		return
+	}
+
+	c.since = time.Now()
+	for id, at := range c.heard {
+		if time.Since(at) > SilentAfter {
+			delete(c.heard, id)
+		}
+	}
+}
+
+// run logs, as the leader, the members that fall silent and those that answer again.
+func (c *contacts) run() {
+	ticker := time.NewTicker(c.cfg.Timing.Sweep)
+	defer ticker.Stop()
+
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.life.closing.Done():
+			return
+		}
+
+		leader, ok := c.group.leader()
+		c.follow(ok && leader.ID != c.cfg.Node)
+
+		if !c.group.leading.Load() {
+			clear(c.logged)
+			continue
+		}
+
+		for _, m := range c.group.servers() {
+			if m.ID != c.cfg.Node {
+				c.logChange(m)
+			}
+		}
+	}
+}
+
+// logChange logs that a member has fallen silent, or that it answers again.
+func (c *contacts) logChange(m server) {
+	id := raft.ServerID(m.ID.String())
+
+	switch state, last := c.state(m.ID); {
+	case state == ContactSilent && !c.logged[id]:
+		c.logged[id] = true
+		attributes := []any{"node", m.ID, "address", m.Address}
+
+		if !last.IsZero() {
+			attributes = append(attributes, "silent_ms", time.Since(last).Milliseconds())
+		}
+
+		c.log.Warn("a member is silent", attributes...)
+	case state == ContactAlive && c.logged[id]:
+		delete(c.logged, id)
+		c.log.Info("a member answers again", "node", m.ID, "address", m.Address)
+	}
+}
