@@ -198,6 +198,7 @@ var layers = map[string][]string{
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
 		"directory/strictjson", "api/agents", "directory/names"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
+		"directory/names",
 		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
 		"directory/kinds", "directory/strictjson", "directory/sorting"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",

@@ -107,7 +107,7 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 // readDocument reads a document from a file, or from standard input if the file is -. Whether it is
 // valid for its kind is for the directory to say; here it must be one JSON object.
 func readDocument(session connect.Session, file string) ([]byte, error) {
-	document, err := session.ReadFile(file, directory.MaxDocument+1)
+	document, err := session.ReadFile(file, cli.MaxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +120,11 @@ func readDocument(session connect.Session, file string) ([]byte, error) {
 
 		return nil, cli.Failed(cli.ExitFailed, "%s can't be registered: %s", name,
 			strings.Replace(err.Error(), "the body", "it", 1))
+	}
+
+	if document = cli.FitDocument(document); len(document) > directory.MaxDocument {
+		return nil, cli.Failed(cli.ExitFailed, "%s has %d bytes without white space; at most %d are allowed", file,
+			len(document), directory.MaxDocument)
 	}
 
 	return document, nil

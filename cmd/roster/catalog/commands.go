@@ -26,10 +26,10 @@ func importCommand(session connect.Session) *cobra.Command {
 at `+probe.CardPath+` is imported. A file or URL may hold one card, an array of
 cards, or a registry's list: {"agents": [...]} with cards, or objects with an agent_card.`),
 		importKindCommand(session, directory.KindMCP, "Register MCP servers from server.json files or a registry",
-			`The agent's name is the server's name. A file may hold one server.json, an array of them, or
-an MCP registry's list. For the URL of a registry, such as
-https://registry.example/v0/servers, all pages are read and the latest version of each
-server is imported.`),
+			`The agent's name is the server's name. A file or URL may hold one server.json, an array of
+them, or an MCP registry's list. Of a registry's list, the latest version of each server is
+imported, unless it is deleted; a note says how many documents were left out. For the URL of
+a registry, such as https://registry.example/v0/servers, all pages are read.`),
 		importKindCommand(session, directory.KindOASF, "Register agents from OASF records",
 			`The agent's name is the record's name. A file or URL may hold one record or an array of them.
 AGNTCY directories speak gRPC, which this command doesn't: pull records into files with
@@ -58,7 +58,7 @@ registered document gets a member "imported_from" with its source (the file, or 
 and SHA-256.
 
 With --dry-run nothing is registered; each document is validated and compared with the
-registration of its name. With --keep the command keeps running and refreshes the imported
+registration of its name, and the directory says whether it would accept it. With --keep the command keeps running and refreshes the imported
 registrations.
 
 Exit codes: 0 all documents imported, 1 some refused.`,

@@ -40,11 +40,13 @@ func (d difference) sign() string {
 func (im *importer) compare(ctx context.Context, items []*item) {
 	client, err := im.session.Client()
 	if err == nil {
-		err = im.each(ctx, items, func(ctx context.Context, i *item) error { return im.compareItem(ctx, client, i) })
+		err = im.each(ctx, items, func(ctx context.Context, i *item) error {
+			return errors.Join(im.compareItem(ctx, client, i), im.askDirectory(ctx, client, i))
+		})
 	}
 
 	if err != nil {
-		im.session.Note("not compared with registrations: %s", cli.FailureOf(err).Message)
+		im.session.Note("the directory was not asked about all of them: %s", cli.FailureOf(err).Message)
 	}
 
 	for _, i := range items {
@@ -52,6 +54,29 @@ func (im *importer) compare(ctx context.Context, items []*item) {
 			i.Result = valid
 		}
 	}
+}
+
+// noRevision is a condition that no registration fulfils.
+const noRevision = `"0"`
+
+// askDirectory asks the directory whether it would accept an item. The condition keeps it from
+// doing so: it is judged last, after the identity, policy and the owner of the name.
+func (im *importer) askDirectory(ctx context.Context, client *apiclient.Client, i *item) error {
+	options := im.options
+	options.IfMatch = noRevision
+
+	_, err := client.Register(ctx, i.Agent, i.document, options)
+
+	var response *apiclient.Error
+	switch {
+	case errors.Is(err, apiclient.ErrPrecondition):
+		return nil
+	case errors.As(err, &response) && isRefusalOfDocument(response.Status):
+		i.refuse(err)
+		return nil
+	}
+
+	return err
 }
 
 func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i *item) error {

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -88,8 +90,10 @@ func (im *importer) fetchItems(ctx context.Context, source string) ([]*item, err
 	defer guard.Close()
 
 	list := listReader{kind: im.kind, start: start, guard: guard, seen: map[string]bool{}}
+	items, err := list.readAll(ctx)
+	im.leftOut = list.leftOut
 
-	return list.readAll(ctx)
+	return items, err
 }
 
 // A listReader reads the pages of a registry's list.
@@ -101,6 +105,8 @@ type listReader struct {
 	seen  map[string]bool // pages by URL
 	size  int             // bytes of all pages
 	items []*item
+
+	leftOut int // documents that are not current
 }
 
 func (l *listReader) readAll(ctx context.Context) ([]*item, error) {
@@ -155,17 +161,15 @@ func (l *listReader) fetchPage(ctx context.Context, page *url.URL) ([]byte, erro
 
 // addItems adds the current documents of one page.
 func (l *listReader) addItems(body []byte) error {
-	onPage, err := itemsOf(l.kind, l.start.String(), body)
+	onPage, leftOut, err := itemsOf(l.kind, l.start.String(), body)
 	if err != nil {
 		return err
 	}
 
-	isList := len(onPage) > 1 || len(l.seen) > 0
-	for _, i := range onPage {
-		if !isLatest(i) {
-			continue
-		}
+	isList := len(onPage)+leftOut > 1 || len(l.seen) > 0
+	l.leftOut += leftOut
 
+	for _, i := range onPage {
 		if isList {
 			i.Source = fmt.Sprintf("%s#%d", l.start, len(l.items)+1)
 		}
@@ -187,7 +191,7 @@ func fetchFailure(at *url.URL, err error) error {
 
 // isLatest reports whether a registry lists an item as the current version, neither older
 // nor withdrawn. An item without such data is current.
-func isLatest(i *item) bool {
+func isLatest(kind directory.Kind, i *item) bool {
 	type version struct {
 		Status       string `json:"status"`
 		IsLatest     *bool  `json:"isLatest"`
@@ -195,16 +199,22 @@ func isLatest(i *item) bool {
 	}
 
 	var (
-		meta map[string]jsontext.Value
-		seed struct {
-			Detail version `json:"version_detail"`
+		meta     map[string]jsontext.Value
+		document struct {
+			Detail version                   `json:"version_detail"` // in the first registries
+			Status string                    `json:"status"`         // before it moved to _meta
+			Meta   map[string]jsontext.Value `json:"_meta"`
 		}
 	)
 	_ = json.Unmarshal(i.meta, &meta) // data of another shape says nothing of versions
-	_ = json.Unmarshal(i.document, &seed)
+	_ = json.Unmarshal(i.document, &document)
 
-	versions := []version{seed.Detail}
-	for _, raw := range meta {
+	if kind != directory.KindMCP {
+		document.Status, document.Meta = "", nil
+	}
+
+	versions := []version{document.Detail, {Status: document.Status}}
+	for _, raw := range slices.AppendSeq(slices.Collect(maps.Values(meta)), maps.Values(document.Meta)) {
 		var v version
 		_ = json.Unmarshal(raw, &v)
 		versions = append(versions, v)

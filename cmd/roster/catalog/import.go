@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/fetch"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/trust/card"
@@ -37,6 +38,7 @@ type importer struct {
 	keys     *card.Keys // nil without --card-key
 
 	crawled *crawl.Result // of an origin: the last document
+	leftOut int           // documents of a list that are not current
 }
 
 // addFlags adds the flags of all kinds.
@@ -147,6 +149,8 @@ func (im *importer) checkItem(i *item) error {
 		return err
 	}
 
+	i.document = cli.FitDocument(i.document)
+
 	document, err := directory.ParseDocument(im.kind, i.document)
 	if err != nil {
 		return err
@@ -156,6 +160,10 @@ func (im *importer) checkItem(i *item) error {
 		if i.Agent, err = kinds.DefaultName(document); err != nil {
 			return err
 		}
+	}
+
+	if err := names.Check(i.Agent); err != nil {
+		return err
 	}
 
 	_, err = kinds.Project(i.Agent, document)
@@ -209,7 +217,12 @@ func (im *importer) report(items []*item, stopped error) error {
 	rank := func(row []string) int { return slices.Index([]string{refused, untried}, row[0]) }
 	sorting.StableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
 
-	if err := im.session.PrintValue(map[string]any{"items": items}, "items", t); err != nil {
+	if im.leftOut > 0 {
+		im.session.Note("left out %d of %d: older versions, and deleted ones", im.leftOut, im.leftOut+len(items))
+	}
+
+	body := map[string]any{"items": items, "left_out": im.leftOut}
+	if err := im.session.PrintValue(body, "items", t); err != nil {
 		return err
 	}
 

@@ -80,27 +80,40 @@ func (im *importer) readCatalogue(file string) ([]*item, error) {
 		return nil, err
 	}
 
-	return itemsOf(im.kind, filepath.Base(file), text)
+	items, leftOut, err := itemsOf(im.kind, filepath.Base(file), text)
+	im.leftOut += leftOut
+
+	return items, err
 }
 
-// itemsOf returns the documents of a text. Its name is the source of the items.
-func itemsOf(kind directory.Kind, name string, text []byte) ([]*item, error) {
+// itemsOf returns the current documents of a text, and the number of others. Its name is the source
+// of the items.
+func itemsOf(kind directory.Kind, name string, text []byte) (items []*item, leftOut int, err error) {
 	documents, err := splitCatalogue(kind, text)
-	if errors.Is(err, cli.ErrNoArray) {
-		return []*item{{Source: name, document: text}}, nil
+
+	isOne := errors.Is(err, cli.ErrNoArray)
+	switch {
+	case isOne:
+		documents = [][]byte{text}
+	case err != nil:
+		return nil, 0, cli.Failed(cli.ExitFailed, "%s is not JSON: %w", name, err)
 	}
 
-	if err != nil {
-		return nil, cli.Failed(cli.ExitFailed, "%s is not JSON: %w", name, err)
-	}
-
-	items := make([]*item, len(documents))
 	for n, document := range documents {
-		items[n] = &item{Source: fmt.Sprintf("%s#%d", name, n+1)}
-		items[n].document, items[n].meta = unwrap(kind, document)
+		i := &item{Source: name}
+		if !isOne {
+			i.Source = fmt.Sprintf("%s#%d", name, n+1)
+		}
+
+		i.document, i.meta = unwrap(kind, document)
+		if isLatest(kind, i) {
+			items = append(items, i)
+		} else {
+			leftOut++
+		}
 	}
 
-	return items, nil
+	return items, leftOut, nil
 }
 
 // registryFormats is how registries list documents of a kind: the member with the list, and
@@ -154,7 +167,7 @@ func unwrap(kind directory.Kind, element []byte) (document, meta []byte) {
 	}
 
 	if document == nil {
-		return element, nil
+		return element, nil // and a member _meta is the document's own
 	}
 
 	return document, meta
