@@ -28,8 +28,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		rec.Header().Set("X-Request-Id", call.RequestID)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {
+			defer func() { s.report(call, rec, time.Since(began)) }()
 			s.recoverFrom(rec, call, recover())
-			s.report(call, rec, time.Since(began))
 		}()
 
 		next.ServeHTTP(rec, r)
@@ -43,6 +43,10 @@ func (s *Server) recoverFrom(w *recorder, call *request.Call, p any) {
 	}
 
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		if w.status == 0 {
+			w.status = clientGone
+		}
+
 		panic(p)
 	}
 

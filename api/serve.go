@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/span"
@@ -33,12 +34,44 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		defer leave()
 
 		err = s.serve(w, call, &route, invalid)
+	} else {
+		defer s.holdRefusal(call)()
 	}
 
 	if err != nil {
 		s.auditRefusal(call, &route, err)
 		s.fail(w, call, err)
 	}
+
+	s.send(w, call)
+}
+
+// send waits until an answer has been sent, so that the call keeps its places until then (rule S15):
+// net/http sends the end of an answer after the handler has returned, and waits for a client of HTTP/2 that
+// opens no window. A connection of HTTP/1.1 has one answer, and its place among the connections.
+func (s *Server) send(w http.ResponseWriter, call *request.Call) {
+	if call.ProtoMajor < 2 || mcp.Delegator(call) != nil {
+		return
+	}
+
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(response.WriteTime))
+	_ = rc.Flush() // an error means that the client is gone
+}
+
+// holdRefusal takes a place for the refusal of a call that has no other, until release is called. If
+// there is none, because its party reads no refusals, the call ends without an answer.
+func (s *Server) holdRefusal(call *request.Call) (release func()) {
+	if mcp.Delegator(call) != nil {
+		return func() {}
+	}
+
+	release, err := s.pools.Refusals.Take(call.Caller(), 1)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+
+	return release
 }
 
 // trace begins the span of a call, once it is known who calls. The caller's own trace is continued
@@ -81,6 +114,7 @@ func isNode(id directory.Identity) bool {
 func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) (invalid error, leave func(),
 	err error) {
 	call.Pools = s.pools
+	call.Party = s.parties.Of(directory.Identity{}, call.RemoteAddr)
 
 	call.MaxBody = route.maxBody()
 	if call.MaxBody == 0 {
@@ -133,7 +167,7 @@ func (s *Server) authenticate(call *request.Call, class admission.Class) (invali
 		return nil, nil
 	}
 
-	sender, hasToken := s.parties.Of(directory.Identity{}, call.RemoteAddr), request.HasToken(call.Header)
+	sender, hasToken := call.Party, request.HasToken(call.Header)
 	if hasToken {
 		claimed := s.parties.Of(s.cfg.Claimed(call.Request), call.RemoteAddr)
 		if err := s.limiter.Attempt(sender, claimed, class); err != nil {

@@ -93,6 +93,9 @@ func (p *Pool) Held() int64 { return p.shares.Held() }
 type Pools struct {
 	Requests, Watches, Invocations, Nodes, Awaiting *Pool
 
+	// Refusals are the answers to calls that got no place of another pool, until they are sent.
+	Refusals *Pool
+
 	requestBytes, answerBytes *Pool
 }
 
@@ -115,6 +118,7 @@ func NewPools(sizes Sizes, operator func(id string) bool) *Pools {
 		Invocations:  pool("invocations in progress", sizes.Invocations),
 		Nodes:        pool("requests of nodes in progress", sizes.Nodes),
 		Awaiting:     pool("reads that wait for positions", sizes.Awaiting),
+		Refusals:     pool("refusals that are not read yet", maxRefusals),
 		requestBytes: bytes("memory for request bodies, in KiB,", sizes.RequestBytes),
 		answerBytes:  bytes("memory for answers that are not read yet, in KiB,", sizes.AnswerBytes),
 	}
@@ -125,6 +129,9 @@ func (p *Pools) RequestBytes() int64 { return p.requestBytes.Held() }
 
 // AnswerBytes returns how many bytes of answers clients have not read yet.
 func (p *Pools) AnswerBytes() int64 { return p.answerBytes.Held() }
+
+// maxRefusals bounds the refusals that clients have not read.
+const maxRefusals = 512
 
 const (
 	// SmallBody is the size of an answer that is not counted: net/http buffers as much,

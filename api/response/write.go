@@ -3,6 +3,7 @@ package response
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 )
 
-// WriteTime is how long a client of a stream may take to accept a piece of it.
+// WriteTime is how long a client may take to accept a piece of an answer, and its end.
 const WriteTime = 10 * time.Second
 
 // Write sends a whole body, compressed if the client accepts that and it gains
@@ -37,7 +38,30 @@ func Write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	w.WriteHeader(status)
 
 	if r.Method != http.MethodHead {
+		writeBody(w, body)
+	}
+}
+
+const (
+	buffered  = 4 << 10  // bytes of an answer that net/http keeps until the handler flushes them or returns
+	pieceSize = 16 << 10 // how much of an answer a client accepts within WriteTime
+)
+
+// writeBody writes a body in pieces, each with a time of its own: a client that reads nothing loses its
+// answer soon, and a slow one may take long.
+func writeBody(w http.ResponseWriter, body []byte) {
+	if len(body) <= buffered {
 		_, _ = w.Write(body) // an error means that the client is gone
+		return
+	}
+
+	rc := http.NewResponseController(w)
+
+	for piece := range slices.Chunk(body, pieceSize) {
+		_ = rc.SetWriteDeadline(time.Now().Add(WriteTime)) // if the connection has deadlines
+		if _, err := w.Write(piece); err != nil {
+			return
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 //
 //   - limit.go caps connections per class of clients, so that a few addresses cannot
 //     starve the known ones; class.go counts the connections of one class
+//   - idle.go bounds the connections without a request, of strangers and of other domains
 //   - expiry.go ends a connection with the certificate that its client presented
 //   - addresses.go tells at which addresses a node listens
 //   - server.go makes HTTP servers with timeouts

@@ -84,6 +84,15 @@ func (e *expiryTimers) stateChanged(conn net.Conn, state http.ConnState) {
 		return
 	}
 
+	e.follow(secure, state)
+
+	if limited, ok := secure.NetConn().(*limitedConn); ok && (state == http.StateIdle || state == http.StateActive) {
+		limited.setIdle(state == http.StateIdle)
+	}
+}
+
+// follow sets and stops the timer of a connection.
+func (e *expiryTimers) follow(secure *tls.Conn, state http.ConnState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 

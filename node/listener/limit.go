@@ -54,9 +54,11 @@ type connLimiter struct {
 	pending *limit.Shares
 	opened  *limit.Rates[string] // connections without a certificate, by address and network
 	pace    limit.Rate           // of opened, of one address; a network has twice that
+	idle    *limit.Shares        // connections of strangers and other domains without a request
 
-	mu    sync.Mutex // guards the rest, and the places of all connections
-	queue list.List  // of *limitedConn that are pending, the oldest first
+	mu     sync.Mutex // guards the rest, and the places of all connections
+	queue  list.List  // of *limitedConn that are pending, the oldest first
+	idling list.List  // of *limitedConn that have a place of idle, the one that is idle for longest first
 }
 
 // An address may open as many connections without a certificate in openedWindow seconds as it may
@@ -89,6 +91,10 @@ func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 		},
 		pending: limit.NewShares(limit.SharesConfig{
 			Places: pending, Strangers: pending, Network: max(1, pending/4), Address: max(1, pending/8),
+		}),
+		idle: limit.NewShares(limit.SharesConfig{
+			Places: idleStrangers + idleForeign, Strangers: idleStrangers, Network: idleStrangers / 2,
+			Address: idleStrangers / 2, Foreign: idleForeign, Domain: idleForeign / 2, ForeignID: idleForeign / 4,
 		}),
 	}
 }
@@ -123,7 +129,9 @@ func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	conn = &limitedConn{Conn: raw, limiter: l, from: limit.StrangerAt(raw.RemoteAddr().String())}
+	from := limit.StrangerAt(raw.RemoteAddr().String())
+	conn = &limitedConn{Conn: raw, limiter: l, from: from, client: from}
+
 	if !l.mayOpen(conn.from) {
 		return nil, nil
 	}
@@ -199,6 +207,9 @@ type limitedConn struct {
 	from    limit.Caller // the address
 
 	// Guarded by the limiter's lock.
+	client    limit.Caller  // who has shown a certificate; the address before
+	idled     *list.Element // while it has a place among the idle ones
+	leaveIdle func()        // gives that place back
 	release   func()        // of its place; nil after its end
 	queued    *list.Element // while it is pending, as is timer
 	timer     *time.Timer
@@ -250,6 +261,8 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	conn.client = client
+
 	known := client.Kind != limit.Stranger
 	if known {
 		conn.giveBack()
@@ -277,6 +290,8 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 
 // leave gives the place of a connection back. The lock is held.
 func (l *connLimiter) leave(conn *limitedConn) {
+	l.endIdle(conn)
+
 	if conn.release != nil {
 		conn.release()
 		conn.release = nil

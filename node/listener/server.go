@@ -45,6 +45,7 @@ func NewServer(handler http.Handler, config *tls.Config, log *slog.Logger) *http
 			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerConnection: maxUnread,
 			MaxReceiveBufferPerStream:     maxUnread,
+			WriteByteTimeout:              HeaderTimeout, // of a client that reads nothing, not even control frames
 		},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
