@@ -47,6 +47,10 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 		return err
 	}
 
+	if err := a.checkDuplicate(ctx, from, request); err != nil {
+		return err
+	}
+
 	if err := a.removeEmptied(ctx, from, request); err != nil {
 		return err
 	}
@@ -61,6 +65,45 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 
 	return a.declare(ctx, from, request)
 }
+
+// checkDuplicate refuses a process whose identity another process has, which answers at the member's
+// address: the seat stays with that one. Otherwise the two would take it from each other, and might vote
+// twice in one term.
+func (a *admitter) checkDuplicate(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	current, joined := a.group.server(from)
+	if !joined || request.Process == 0 {
+		return nil
+	}
+
+	holder := a.group.process
+
+	if from != a.cfg.Node {
+		answer, err := a.operator.askOnce(ctx, current.Member)
+		if state, _ := a.operator.contacts.state(from); err != nil && state == ContactAlive && ctx.Err() == nil {
+			answer, err = a.operator.askOnce(ctx, current.Member) // its connection may have ended
+		}
+
+		if err != nil {
+			return nil
+		}
+
+		holder = answer.Process
+	}
+
+	if holder == 0 || holder == request.Process {
+		a.operator.contacts.clearDuplicate(from)
+		return nil
+	}
+
+	a.operator.contacts.noteDuplicate(from, current.Address, request.Address)
+
+	return fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
+		"two processes use the identity %s: %s, %s; stop the one that should not, and give a cloned machine an "+
+			"identity and an empty disk of its own", from, current.Address, request.Address))
+}
+
+// errDuplicate says that another process has the identity of the one that asks.
+var errDuplicate = errors.New("a second process with this identity")
 
 // removeEmptied removes a voter that has lost its disk, so that seat adds it without a vote until
 // it has caught up. It has forgotten its votes and the entries that it had acknowledged, so it
@@ -210,7 +253,10 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 		return &message.JoinAnswer{}
 	}
 
-	return refuseJoin(err)
+	answer := refuseJoin(err)
+	answer.Duplicate = errors.Is(err, errDuplicate)
+
+	return answer
 }
 
 func refuseJoin(err error) *message.JoinAnswer {

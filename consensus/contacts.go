@@ -38,11 +38,13 @@ type contacts struct {
 	// leader.
 	since  time.Time
 	logged map[raft.ServerID]bool // the members that were logged as silent; of run alone
+	// duplicates are the second processes with the identities of members that have asked to join of late.
+	duplicates map[spiffeid.ID]duplicate
 }
 
 func newContacts(cfg *Config, log *slog.Logger, life *lifecycle, g *group) *contacts {
 	return &contacts{cfg: cfg, log: log, life: life, group: g,
-		heard: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{}}
+		heard: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
 }
 
 // note notes that something of a member was received now.
@@ -98,6 +100,49 @@ func (c *contacts) follow(follows bool) {
 			delete(c.heard, id)
 		}
 	}
+}
+
+// A duplicate is a second process with the identity of a member.
+type duplicate struct {
+	address string
+	seen    time.Time
+}
+
+// duplicateKept is for how long a second process is shown after its last join request. It repeats it
+// after joinPauseLongest.
+const duplicateKept = 4 * joinPauseLongest
+
+// noteDuplicate notes, as the leader, that two processes have one identity: the member at its seat,
+// and another one. It logs that once.
+func (c *contacts) noteDuplicate(id spiffeid.ID, seat, other string) {
+	c.mu.Lock()
+	known, ok := c.duplicates[id]
+	c.duplicates[id] = duplicate{other, time.Now()}
+	c.mu.Unlock()
+
+	if !ok || known.address != other || time.Since(known.seen) > duplicateKept {
+		c.log.Warn("two processes use this identity; the second one is refused", "node", id, "address", seat,
+			"second_address", other)
+	}
+}
+
+// clearDuplicate forgets the second process of a member.
+func (c *contacts) clearDuplicate(id spiffeid.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.duplicates, id)
+}
+
+// duplicate returns the address of the second process with a member's identity; empty if there is none.
+func (c *contacts) duplicate(id spiffeid.ID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if one, ok := c.duplicates[id]; ok && time.Since(one.seen) <= duplicateKept {
+		return one.address
+	}
+
+	return ""
 }
 
 // run logs, as the leader, the members that fall silent and those that answer again.

@@ -74,7 +74,7 @@ func (d *diskWatch) wanted() bool { return d.cfg.Timing.SlowDisk > 0 && d.group.
 func (d *diskWatch) watch(yielded *time.Time) {
 	row, current := d.storage.disk.Clock.Slow(time.Now())
 	leads := d.group.raft.State() == raft.Leader
-	d.messenger.cluster.Silence(leads && d.hangs(current))
+	d.messenger.cluster.Silence(d.group.duplicate.Load() || leads && d.hangs(current))
 
 	if row < d.cfg.Timing.SlowDiskFor || !leads || time.Since(*yielded) < yieldPause {
 		return

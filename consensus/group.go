@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -27,10 +28,13 @@ type group struct {
 	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
 	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
 	term    leaderTerm
+	process uint64 // random: tells this process from another one with the same identity
+	// duplicate says that another process with this node's identity has its seat.
+	duplicate atomic.Bool
 }
 
 func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {
-	return &group{cfg: cfg, log: log, life: life, opened: time.Now()}
+	return &group{cfg: cfg, log: log, life: life, opened: time.Now(), process: rand.Uint64()}
 }
 
 // IsLeader reports whether this member leads and is ready to.

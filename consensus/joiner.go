@@ -152,6 +152,7 @@ func (j *joiner) request() *message.JoinRequest {
 		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
 		Reads: j.cfg.reads, Listeners: j.cfg.Listeners, Empty: !j.storage.hasEntered(),
+		Process: j.group.process,
 	}
 }
 
@@ -224,8 +225,14 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		switch {
 		case e != nil:
 			err = e
+		case answer.Duplicate:
+			j.group.duplicate.Store(true)
+
+			return directory.Refuse(answer.Problem, "%s", answer.Detail)
 		case id == j.cfg.Node: // at another of its own addresses
 		case answer.Done:
+			j.group.duplicate.Store(false)
+
 			return j.storage.enter()
 		case answer.Problem != "":
 			refused = directory.Refuse(answer.Problem, "%s", answer.Detail)

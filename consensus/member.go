@@ -233,7 +233,7 @@ func (s *Store) handler() http.Handler {
 	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
 		if s.messenger.receive(w, r, true, &message.TermRequest{}) {
 			s.messenger.answer(w, &message.TermAnswer{Term: s.group.raft.CurrentTerm(),
-				Unable: s.life.failure() != nil || s.diskWatch.hanging() > 0})
+				Unable: s.life.failure() != nil || s.diskWatch.hanging() > 0, Process: s.group.process})
 		}
 	})
 	routes := httpproblem.Routes(mux, s.cfg.API)

@@ -398,14 +398,7 @@ func (o *operator) ask(ctx context.Context, voters []Member, enough int) (there 
 // answers asks a member, until ctx ends, whether it can acknowledge entries.
 func (o *operator) answers(ctx context.Context, m Member) bool {
 	for ctx.Err() == nil {
-		var answer message.TermAnswer
-
-		once, cancel := context.WithTimeout(ctx, o.cfg.Timing.Heartbeat)
-		err := o.messenger.post(once, m, termPath, &message.TermRequest{Term: o.group.raft.CurrentTerm()}, &answer)
-
-		cancel()
-
-		if err == nil && !answer.Unable {
+		if answer, err := o.askOnce(ctx, m); err == nil && !answer.Unable {
 			return true
 		}
 
@@ -418,6 +411,16 @@ func (o *operator) answers(ctx context.Context, m Member) bool {
 	}
 
 	return false
+}
+
+// askOnce asks a member for its term, and waits for a heartbeat timeout at most.
+func (o *operator) askOnce(ctx context.Context, m Member) (answer message.TermAnswer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Timing.Heartbeat)
+	defer cancel()
+
+	err = o.messenger.post(ctx, m, termPath, &message.TermRequest{Term: o.group.raft.CurrentTerm()}, &answer)
+
+	return answer, err
 }
 
 // Bounds of a question to the voters before a change of members: for how long they are asked, and the

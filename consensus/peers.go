@@ -56,6 +56,8 @@ func (p *peers) Contacts() []RaftPeer {
 
 	for i := range peers {
 		known := &peers[i]
+		known.Duplicate = answer.Duplicates[known.ID]
+
 		if known.ID == p.cfg.Node || known.Leader {
 			continue
 		}
@@ -83,6 +85,10 @@ func (p *peers) RaftPeers() []RaftPeer {
 		declared := said[server.ID]
 		known := RaftPeer{ID: server.ID, Address: server.Address, API: declared.API, Reads: declared.Reads,
 			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID, State: ContactUnknown}
+
+		if p.group.leading.Load() {
+			known.Duplicate = p.contacts.duplicate(server.ID)
+		}
 
 		switch {
 		case server.ID == p.cfg.Node:
@@ -114,7 +120,8 @@ func (p *peers) Siblings() []string {
 
 // answerContacts answers a follower, by this leader's own count of time, because clocks differ.
 func (p *peers) answerContacts() *message.ContactsAnswer {
-	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}, States: map[spiffeid.ID]string{}}
+	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}, States: map[spiffeid.ID]string{},
+		Duplicates: map[spiffeid.ID]string{}}
 	for _, m := range p.group.servers() {
 		state, last := p.contacts.state(m.ID)
 		if !last.IsZero() {
@@ -122,6 +129,10 @@ func (p *peers) answerContacts() *message.ContactsAnswer {
 		}
 
 		answer.States[m.ID] = string(state)
+
+		if second := p.contacts.duplicate(m.ID); second != "" {
+			answer.Duplicates[m.ID] = second
+		}
 	}
 
 	return answer
@@ -175,4 +186,5 @@ type RaftPeer struct {
 	Listeners     []string  // at which it listens, as state.Member has them
 	LastContact   time.Time // zero if this member does not know
 	State         ContactState
+	Duplicate     string // address of a second process with this identity; empty if the leader knows of none
 }

@@ -49,6 +49,7 @@ func (o operator) Raft() wire.RaftStatus {
 			Voter:       peer.Voter,
 			LastContact: peer.LastContact,
 			State:       string(peer.State),
+			Duplicate:   peer.Duplicate,
 			Reads:       readsOf(peer.Reads),
 		})
 	}

@@ -65,6 +65,9 @@ type RaftPeer struct {
 	LastContact time.Time `json:"last_contact,omitzero"`
 	// State is alive, RaftPeerSilent or unknown.
 	State string `json:"state"`
+	// Duplicate is the address of a second process that uses this identity, as that of a cloned machine. The
+	// leader has refused it.
+	Duplicate string `json:"duplicate,omitempty"`
 	// Reads are the formats that its release reads, if it has announced them.
 	Reads Reads `json:"reads,omitzero"`
 }

@@ -58,6 +58,8 @@ type (
 	ContactsAnswer  struct {
 		Silent map[spiffeid.ID]int64  `cbor:"1,keyasint"`           // milliseconds
 		States map[spiffeid.ID]string `cbor:"2,keyasint,omitempty"` // the leader's judgements
+		// Duplicates are addresses of second processes with the identities of members.
+		Duplicates map[spiffeid.ID]string `cbor:"3,keyasint,omitempty"`
 	}
 )
 
@@ -102,6 +104,8 @@ type JoinRequest struct {
 	// Empty says that the node begins with an empty disk and waits to be let in. A release that doesn't
 	// know it lets the node in without an admission if it is a member.
 	Empty bool `cbor:"10,keyasint,omitempty"`
+	// Process is a random number of the process, for which a second one of the same identity has another.
+	Process uint64 `cbor:"11,keyasint,omitempty"`
 }
 
 // A JoinAnswer says that the leader has handled the request, or which member leads, or
@@ -112,6 +116,8 @@ type JoinAnswer struct {
 	Empty   *JoinRequest      `cbor:"3,keyasint,omitempty"`
 	Problem directory.Problem `cbor:"4,keyasint,omitempty"`
 	Detail  string            `cbor:"5,keyasint,omitempty"`
+	// Duplicate says that another process has this identity and its seat.
+	Duplicate bool `cbor:"6,keyasint,omitempty"`
 }
 
 // A ReadRequest asks the leader how far a linearizable read must see; a PresenceAnswer
@@ -127,6 +133,8 @@ type TermAnswer struct {
 	Term uint64 `cbor:"1,keyasint"`
 	// Unable says that the member can't acknowledge entries: it has failed, or its disk hangs.
 	Unable bool `cbor:"2,keyasint,omitempty"`
+	// Process is that of a JoinRequest.
+	Process uint64 `cbor:"3,keyasint,omitempty"`
 }
 
 // A CommitNotice is how far a leader's log is committed, and on its disk.

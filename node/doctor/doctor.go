@@ -441,6 +441,14 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 }
 
 func (d *diagnosis) together(check string, status *wire.RaftStatus) {
+	for _, peer := range status.Peers {
+		if peer.Duplicate != "" {
+			d.say("identity of "+peer.ID, StatusFailed,
+				"stop the one that should not run, and give a cloned machine an identity and an empty disk of its own",
+				"two processes use this identity: %s, %s", peer.Address, peer.Duplicate)
+		}
+	}
+
 	voters := 0
 
 	var silent []string

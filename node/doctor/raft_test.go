@@ -40,6 +40,18 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 	}
 }
 
+// Requirement: FLD-027
+func TestTheDoctorNamesBothProcessesOfAnIdentity(t *testing.T) {
+	d := &diagnosis{}
+	d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: []wire.RaftPeer{
+		{ID: "cloned", Voter: true, State: "alive", Address: "a:1", Duplicate: "b:1"}}})
+
+	if want := "two processes use this identity: a:1, b:1"; d.findings[0].Status != StatusFailed ||
+		d.findings[0].Found != want {
+		t.Errorf("it finds %+v, want %q", d.findings[0], want)
+	}
+}
+
 // Requirement: FORM-005
 func TestTheDoctorWarnsOfQuotas(t *testing.T) {
 	for want, s := range map[string]wire.QuotaStatus{

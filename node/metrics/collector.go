@@ -103,6 +103,8 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return s.Store.Heard().Seconds() })),
 	gauge("raft_member_silent", "1 while the leader has received nothing of a member for three seconds, else 0; "+
 		"only the leader has it.", (*snapshot).silentMembers, "member"),
+	gauge("raft_member_duplicate", "1 while a second process uses a member's identity, as that of a cloned machine, "+
+		"else 0; only the leader has it.", (*snapshot).duplicateMembers, "member"),
 	gauge("applied_revision", "Last applied revision of the own domain.",
 		value(func(s *snapshot) float64 { return float64(s.Store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
@@ -218,15 +220,26 @@ var stateMetrics = []stateMetric{
 }
 
 func (s *snapshot) silentMembers(emit emit) {
-	if !s.Store.IsLeader() {
-		return
-	}
-
-	for _, member := range s.Store.RaftPeers() {
+	for _, member := range s.ledMembers() {
 		if !member.Leader {
 			emit(oneIf(member.State == consensus.ContactSilent), member.ID.String())
 		}
 	}
+}
+
+func (s *snapshot) duplicateMembers(emit emit) {
+	for _, member := range s.ledMembers() {
+		emit(oneIf(member.Duplicate != ""), member.ID.String())
+	}
+}
+
+// ledMembers returns the domain's members on their leader, and none elsewhere.
+func (s *snapshot) ledMembers() []consensus.RaftPeer {
+	if !s.Store.IsLeader() {
+		return nil
+	}
+
+	return s.Store.RaftPeers()
 }
 
 func (s *snapshot) diskFree(emit emit) {

@@ -173,6 +173,13 @@ func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 	subject := "member " + member.ID
 	detail := "last contact " + lastContact(s.session.Console, member)
 
+	if member.Duplicate != "" {
+		s.warn(subject, "duplicate", "two processes use this identity: "+member.Address+", "+member.Duplicate,
+			"help", "doctor")
+
+		return
+	}
+
 	if member.State == apiclient.RaftPeerSilent {
 		s.warn(subject, member.State, detail, "raft", "peers")
 		return

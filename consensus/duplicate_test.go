@@ -1,0 +1,110 @@
+package consensus
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A machine is cloned with its disk, a follower's or the leader's. The second process is refused the
+// seat and takes no part in elections, the domain keeps its voters, and every member names both
+// addresses. Once it has ended nothing is said of it.
+//
+// Requirement: FLD-027
+func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
+	for _, role := range []string{"follower", "leader"} {
+		t.Run(role, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDomain(t, 3, nil)
+				d.ready()
+
+				_, victim := d.leader()
+				clone := d.clone(victim, "clone.alpha.test:7000")
+				d.ready()
+
+				if role == "leader" {
+					if err := d.nodes[victim].Transfer(t.Context(), d.members[victim].ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				second, err := clone.open(victim)
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				clone.nodes[victim] = second
+
+				for range 60 {
+					time.Sleep(500 * time.Millisecond)
+
+					for _, node := range d.nodes {
+						for _, m := range node.group.servers() {
+							if !m.voter || !slices.Contains(d.members, m.Member) {
+								t.Fatalf("the members are %v", node.group.servers())
+							}
+						}
+					}
+				}
+
+				for i, node := range d.nodes {
+					for _, p := range node.Contacts() {
+						want := ""
+						if p.ID == d.members[victim].ID {
+							want = clone.members[victim].Address
+						}
+
+						if p.Duplicate != want {
+							t.Errorf("node %d names %q as the second %s, want %q", i, p.Duplicate, p.ID, want)
+						}
+					}
+				}
+
+				if err := second.Ready(); err == nil || !strings.Contains(err.Error(), d.members[victim].Address) ||
+					!strings.Contains(err.Error(), clone.members[victim].Address) {
+					t.Errorf("the second process is ready, or does not say why not: %v", err)
+				}
+
+				if _, err := d.nodes[victim].Register(t.Context(), put(t, ada, "held", 600)); err != nil {
+					t.Errorf("the one with the seat: %v", err)
+				}
+
+				clone.stop(victim)
+				time.Sleep(2 * duplicateKept)
+
+				for i, node := range d.nodes {
+					for _, p := range node.Contacts() {
+						if p.Duplicate != "" {
+							t.Errorf("node %d still names %q", i, p.Duplicate)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// clone copies a member's disk to a machine with another address. Its domain has no other nodes.
+func (d *domain) clone(i int, address string) *domain {
+	d.t.Helper()
+	d.stop(i)
+
+	clone := &domain{t: d.t, ca: d.ca, net: d.net, dir: d.t.TempDir(), members: slices.Clone(d.members),
+		nodes: make([]*Store, len(d.nodes)), tune: d.tune}
+	clone.members[i].Address = address
+
+	if err := os.CopyFS(filepath.Join(clone.dir, fmt.Sprint(i)),
+		os.DirFS(filepath.Join(d.dir, fmt.Sprint(i)))); err != nil {
+		d.t.Fatal(err)
+	}
+
+	d.start(i)
+	d.t.Cleanup(clone.close)
+
+	return clone
+}
