@@ -39,7 +39,9 @@ STATE of silent means that it has received nothing of the member for three secon
 				return err
 			}
 
-			t := cli.Table{Head: []string{"ID", "ADDRESS", "ROLE", "STATE", "LAST CONTACT", "+API", "+READS"}}
+			t := cli.Table{
+				Head: []string{"ID", "ADDRESS", "ROLE", "STATE", "LAST CONTACT", "+API", "+READS"},
+			}
 			for _, m := range status.Peers {
 				t.Add(m.ID, m.Address, roleOf(m, status.Leader), m.State, lastContact(session.Console, m), m.API,
 					readFormats(m.Reads))

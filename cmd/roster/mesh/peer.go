@@ -47,7 +47,9 @@ peer that this node verified was issued; a domain in which nothing changes issue
 				return err
 			}
 
-			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(session.Console, peers)})
+			table := peersTable(session.Console, peers)
+
+			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: table})
 		}),
 	}
 }
