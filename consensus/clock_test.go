@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // newClockDomain starts a domain whose members' clocks can be set wrong.
@@ -16,7 +18,8 @@ func newClockDomain(t *testing.T, n int) (*domain, []atomic.Int64) {
 	d := newDomain(t, n, func(c *Config) {
 		mine := &wrong[i%n]
 		i++
-		c.clock = func() time.Time { return time.Now().Add(time.Duration(mine.Load())) }
+		c.Clock = directory.NewCheckedClock(func() time.Time { return time.Now().Add(time.Duration(mine.Load())) })
+		c.Index.Clock.Checked = c.Clock
 	})
 	d.ready()
 
@@ -30,6 +33,18 @@ func committed(s *Store) (time.Time, int) {
 	defer s.Replica.mu.RUnlock()
 
 	return time.UnixMilli(s.Replica.state.History().Now()), s.Replica.state.Registrations().Len()
+}
+
+// leaseEnd returns the deadline of a registration, zero for none.
+func leaseEnd(s *Store, agent string) time.Time {
+	s.Replica.mu.RLock()
+	defer s.Replica.mu.RUnlock()
+
+	if reg := s.Replica.state.Registrations().Named(agent); reg != nil {
+		return time.UnixMilli(reg.Entry().ExpiresAt)
+	}
+
+	return time.Time{}
 }
 
 // A leader whose clock is more than two seconds off its members' median hands
@@ -195,7 +210,7 @@ func TestAfterAJumpOfTimeTheSweepLooksTwice(t *testing.T) {
 					all.Go(func() {
 						for i := w; i < c.agents; i += 50 {
 							if _, err := s.Register(t.Context(),
-								put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+								put(t, ada, fmt.Sprint("agent-", i), 60)); err != nil {
 								t.Error(err)
 							}
 						}
@@ -209,7 +224,7 @@ func TestAfterAJumpOfTimeTheSweepLooksTwice(t *testing.T) {
 						wrong[i].Store(int64(to))
 					}
 				}
-				set(time.Hour)
+				set(directory.MaxStep - time.Second)
 				time.Sleep(1500 * time.Millisecond)
 
 				if _, n := committed(s); c.agents > 1012 && n != c.agents {
@@ -230,4 +245,229 @@ func TestAfterAJumpOfTimeTheSweepLooksTwice(t *testing.T) {
 			})
 		})
 	}
+}
+
+// All clocks make the same step and are put right again, by an hour forward or back: leases that
+// are asked for meanwhile and later are as long as granted, nothing ends early, and the domain's
+// time goes on, also at a member that was started while the clocks were wrong, as a leader too.
+//
+// Requirement: FLD-024
+func TestNoCommonStepOfClocksExtendsALease(t *testing.T) {
+	for _, members := range []int{1, 3} {
+		for _, step := range []time.Duration{time.Hour, -time.Hour} {
+			t.Run(fmt.Sprint(members, step), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d, wrong := newClockDomain(t, members)
+					lease := func(agent string) {
+						t.Helper()
+
+						leader, _ := d.leader()
+
+						_, err := d.nodes[leader].Register(t.Context(), put(t, ada, agent, 600))
+						if err != nil {
+							t.Fatal(err)
+						}
+
+						for i, n := range d.nodes {
+							eventually(t, "it is there", func() bool { return !leaseEnd(n, agent).IsZero() })
+
+							if left := time.Until(leaseEnd(n, agent)); left > 600*time.Second ||
+								left < 590*time.Second {
+								t.Errorf("member %d: the lease of ten minutes of %s has %v left", i, agent, left)
+							}
+
+							if now := n.cfg.Index.Clock.Now(); time.Since(now).Abs() > 2*time.Second {
+								t.Errorf("member %d shows by %v at %v", i, now, time.Now())
+							}
+						}
+					}
+
+					lease("before")
+					time.Sleep(5 * time.Second)
+
+					for i := range wrong {
+						wrong[i].Store(int64(step))
+					}
+
+					time.Sleep(5 * time.Second)
+					lease("while")
+
+					if members > 1 {
+						leader, _ := d.leader()
+						next := (leader + 1) % members
+						d.stop(next)
+						d.start(next)
+						d.ready()
+						time.Sleep(5 * time.Second)
+						lease("started")
+
+						if err := d.nodes[leader].Transfer(t.Context(), d.members[next].ID); err != nil {
+							t.Fatal(err)
+						}
+
+						d.ready()
+						lease("led")
+
+						if step := d.nodes[leader].Clock().Step; step == 0 {
+							t.Error("a follower doesn't say that its clock has made a step")
+						}
+					}
+
+					for i := range wrong {
+						wrong[i].Store(0)
+					}
+
+					time.Sleep(5 * time.Second)
+					lease("after")
+
+					for i := range members {
+						if members > 1 {
+							d.stop(i)
+							d.start(i)
+							d.ready()
+							time.Sleep(5 * time.Second)
+						}
+					}
+
+					lease("later")
+
+					for i, n := range d.nodes {
+						if n.Clock().Step != 0 || n.Clock().Behind != 0 {
+							t.Errorf("member %d: a step of %v, behind %v", i, n.Clock().Step, n.Clock().Behind)
+						}
+					}
+
+					d.close()
+				})
+			})
+		}
+	}
+}
+
+// Clocks that were wrong and are put right make a step, too. It counts once all members' clocks
+// have agreed for ten minutes, or as soon as a peer's time agrees with it; not while one member's
+// clock differs.
+//
+// Requirement: FLD-024
+func TestAStepIsConfirmedFromOutside(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		step    time.Duration
+		member  time.Duration // what one member's clock differs by
+		witness bool
+		within  time.Duration
+	}{
+		{"forward, by agreement", time.Hour, 0, false, agreeFor + 10*time.Second},
+		{"back, by agreement", -time.Hour, 0, false, agreeFor + 10*time.Second},
+		{"forward, by a peer", time.Hour, 0, true, 10 * time.Second},
+		{"back, by a peer", -time.Hour, 0, true, 10 * time.Second},
+		{"one differs", -time.Hour, 10 * time.Second, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, wrong := newClockDomain(t, 3)
+				leader, _ := d.leader()
+				time.Sleep(5 * time.Second)
+
+				for i := range wrong {
+					wrong[i].Store(int64(c.step))
+				}
+
+				wrong[(leader+1)%3].Add(int64(c.member))
+				time.Sleep(5 * time.Second)
+
+				if c.witness {
+					d.nodes[leader].cfg.Clock.Witness(time.Now().Add(c.step))
+				}
+
+				if !c.witness {
+					time.Sleep(agreeFor - 10*time.Second)
+
+					if at, _ := committed(d.nodes[leader]); time.Since(at).Abs() > agreeFor+10*time.Second {
+						t.Errorf("the committed time is %v at %v before the step is confirmed", at, time.Now())
+					}
+				}
+
+				time.Sleep(max(c.within-agreeFor, 30*time.Second))
+
+				if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 600)); err != nil {
+					t.Fatal(err)
+				}
+
+				want := c.step
+				if c.within == 0 {
+					want = 0
+				}
+
+				for i, n := range d.nodes {
+					eventually(t, "it is there", func() bool { return !leaseEnd(n, "translator").IsZero() })
+
+					left := time.Until(leaseEnd(n, "translator"))
+					if off := left - 600*time.Second - want; off.Abs() > 3*time.Second {
+						t.Errorf("member %d: the lease has %v left, want ten minutes after a step of %v", i, left, want)
+					}
+
+					if off := n.cfg.Index.Clock.Now().Sub(time.Now()) - want; off.Abs() > 3*time.Second {
+						t.Errorf("member %d shows by a clock that is %v off", i, off)
+					}
+
+					if (n.Clock().Step == 0) != (c.within != 0) {
+						t.Errorf("member %d: its clock has made a step of %v", i, n.Clock().Step)
+					}
+				}
+
+				d.close()
+			})
+		})
+	}
+}
+
+// A domain whose machines all start with clocks that are behind its last entry goes on from that
+// entry: what has ended by then isn't shown again, and leases are as long as granted.
+//
+// Requirement: FLD-024
+func TestADomainDoesNotStartInItsPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, wrong := newClockDomain(t, 3)
+		leader, _ := d.leader()
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "before", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+		d.close()
+
+		for i := range wrong {
+			wrong[i].Store(int64(-24 * time.Hour))
+		}
+
+		for i := range d.nodes {
+			d.start(i)
+		}
+
+		d.ready()
+		time.Sleep(5 * time.Second)
+
+		leader, _ = d.leader()
+		if behind := d.nodes[leader].Clock().Behind; behind < 23*time.Hour {
+			t.Errorf("the leader is %v behind the committed time, want a day", behind)
+		}
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		if left := time.Until(leaseEnd(d.nodes[leader], "after")); left < 580*time.Second || left > 600*time.Second {
+			t.Errorf("a lease of ten minutes has %v left", left)
+		}
+
+		time.Sleep(agreeFor + 10*time.Second)
+
+		if behind := d.nodes[leader].Clock().Behind; behind != 0 {
+			t.Errorf("after all clocks have agreed for ten minutes the leader is %v behind", behind)
+		}
+
+		d.close()
+	})
 }

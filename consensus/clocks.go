@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -19,11 +20,27 @@ type clocks struct {
 	replica  *Replica
 	presence presence
 	jumps    jumpWatch
+	agreed   agreement
+	keeps    atomic.Bool // the domain's time: this member has stamped, or was told the time
+	corrects atomic.Bool // as a leader it has confirmed a step back that is not in the log yet
 
 	// Of a follower: the error of its clock, 0 within the bound, and when a leader last sent
 	// its time, nil for never.
 	clockOff  atomic.Int64
 	clockSaid atomic.Pointer[time.Time]
+}
+
+// A ClockState is how a member's clock differs from the domain's time.
+type ClockState struct {
+	// Skew is by how much at least a follower's clock is ahead of its leader's, or behind it if
+	// negative, while that is too much to serve; else 0.
+	Skew time.Duration
+	// Step is by how much the machine's clock is ahead of the domain's time, or behind it if
+	// negative, since a step that nothing has confirmed; else 0.
+	Step time.Duration
+	// Behind is by how much a leader's clock is behind the committed time, if that is more than the
+	// clocks of two leaders may differ; else 0.
+	Behind time.Duration
 }
 
 func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *clocks {
@@ -80,17 +97,138 @@ func (c *clocks) judgeClock(began time.Time, leader int64) {
 	c.clockSaid.Store(&said)
 }
 
-// stamp returns the time for a log entry in Unix milliseconds. A leader that does not
-// know a majority's clocks, or is too far off them, stamps nothing (rule T2).
+// stamp returns the time for a log entry in Unix milliseconds.
 func (c *clocks) stamp() (int64, error) {
-	now := c.cfg.clock()
+	_, now, err := c.read()
+	return now.UnixMilli(), err
+}
 
-	offset, known := c.presence.offset(now, time.Time{})
+// read returns the wall clock of a leader and the domain's time. A leader that does not know a
+// majority's clocks, or is too far off them, stamps nothing (rule T2).
+func (c *clocks) read() (wall, now time.Time, err error) {
+	wall = c.cfg.clock()
+
+	offset, known := c.presence.offset(wall, time.Time{})
 	if !known || offset.Abs() > maxOff {
-		return 0, fmt.Errorf("%w: its clock is not confirmed by a majority", message.ErrNotLeader)
+		return wall, time.Time{}, fmt.Errorf("%w: its clock is not confirmed by a majority", message.ErrNotLeader)
 	}
 
-	return now.UnixMilli(), nil
+	c.keeps.Store(true)
+
+	return wall, c.guarded(), nil
+}
+
+// guarded returns the time, never before the committed one by a step that this leader hasn't
+// confirmed: the machines of a domain may all start with clocks that are behind.
+func (c *clocks) guarded() time.Time {
+	now, committed := c.cfg.Clock.Now(), c.committed()
+	if committed.Sub(now.Round(0)) <= directory.MaxStep {
+		c.corrects.Store(false)
+		return now
+	}
+
+	if c.corrects.Load() {
+		return now
+	}
+
+	c.cfg.Clock.Adopt(committed)
+
+	return committed
+}
+
+// committed returns the time of the last entry.
+func (c *clocks) committed() time.Time {
+	c.replica.mu.RLock()
+	defer c.replica.mu.RUnlock()
+
+	return time.UnixMilli(c.replica.state.History().Now())
+}
+
+// hear notes what a follower says of its clock. A leader that has just started, and hasn't seen a
+// step of the clocks therefore, takes the time from a follower that keeps it.
+func (c *clocks) hear(from spiffeid.ID, request *message.PresenceRequest) {
+	if request.Kept != 0 && !c.keeps.Load() {
+		c.keep(request.Kept)
+	}
+
+	c.presence.note(from, time.UnixMilli(request.Time), c.cfg.clock())
+}
+
+// keep takes the domain's time from another member (Unix milliseconds, 0 for unknown).
+func (c *clocks) keep(at int64) {
+	if at != 0 {
+		c.cfg.Clock.Adopt(time.UnixMilli(at))
+		c.keeps.Store(true)
+	}
+}
+
+// presenceRequest is what this member says of its clock to its leader.
+func (c *clocks) presenceRequest(now time.Time) *message.PresenceRequest {
+	request := &message.PresenceRequest{Time: now.UnixMilli()}
+	if c.keeps.Load() {
+		request.Kept = c.cfg.Clock.Now().UnixMilli()
+	}
+
+	return request
+}
+
+// review confirms a step of this leader's clock once something outside the step does: the time of
+// a peer, or all members' clocks for agreeFor. It reports whether that is now. For the sweep's
+// goroutine alone.
+func (c *clocks) review(wall time.Time) bool {
+	step := c.step()
+	if step == 0 {
+		c.agreed = agreement{}
+		return false
+	}
+
+	if !c.agreed.look(step, c.presence.agree(wall)) && !c.cfg.Clock.Witnessed() {
+		return false
+	}
+
+	c.agreed = agreement{}
+	c.corrects.Store(step < 0)
+	c.cfg.Clock.Confirm()
+
+	return true
+}
+
+// step returns by how much this machine's clock is ahead of the domain's time, or behind it if
+// negative, since a step that nothing has confirmed; else 0.
+func (c *clocks) step() time.Duration { return c.cfg.Clock.Step() }
+
+// behind returns by how much this member's clock is behind the committed time, if that is more
+// than leaders' clocks may differ; else 0.
+func (c *clocks) behind() time.Duration {
+	if behind := c.committed().Sub(c.cfg.clock().Round(0)); behind > maxOff {
+		return behind
+	}
+
+	return 0
+}
+
+// An agreement is how long all members' clocks have agreed on a step.
+type agreement struct {
+	step  time.Duration
+	since time.Time // zero if they don't
+}
+
+// agreeFor is how long all members' clocks must agree on a step, if nothing else confirms it.
+const agreeFor = 10 * time.Minute
+
+// look takes a round's step and whether all members' clocks agree, and returns whether they have
+// agreed for long enough.
+func (a *agreement) look(step time.Duration, agree bool) bool {
+	now := time.Now()
+
+	switch {
+	case !agree:
+		*a = agreement{}
+	case a.since.IsZero() || (step-a.step).Abs() > maxOff:
+		*a = agreement{step, now}
+	}
+
+	return !a.since.IsZero() && now.Sub(a.since) >= agreeFor
 }
 
 // clockOff returns by how much at least this member's clock is ahead of its leader's,
@@ -157,6 +295,22 @@ func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	slices.Sort(offsets)
 
 	return offsets[(len(offsets)-1)/2], len(offsets)-1 >= more
+}
+
+// agree reports whether all members that were heard of late, and a majority, have our clock's time.
+func (p *presence) agree(now time.Time) bool {
+	_, known := p.offset(now, time.Time{})
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for _, reading := range p.seen {
+		if now.Sub(reading.at) <= p.fresh && reading.offset.Abs() > maxOff {
+			return false
+		}
+	}
+
+	return known
 }
 
 // off reports whether our clock is known to be wrong.

@@ -68,6 +68,8 @@ type Config struct {
 	// a member, and the one meant, is checked here.
 	ServerTLS, ClientTLS *tls.Config
 
+	// Clock is this machine's, by which leases run; nil checks time.Now.
+	Clock *directory.CheckedClock
 	// Index is the domain's own, and is kept up to date from now on.
 	Index *index.Index
 	// Grants returns the grants of a registration to other domains. The leader calls it; nil
@@ -106,7 +108,7 @@ type Config struct {
 
 	reads  Versions                          // zero is this build's; a test may play an earlier release
 	sent   func(message []byte) []byte       // nil; a test may change what is sent to members
-	clock  func() time.Time                  // nil is time.Now; a test may set it wrong
+	clock  func() time.Time                  // nil is the wall clock of Clock; a test may set it wrong
 	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }
 

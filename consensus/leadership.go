@@ -78,7 +78,7 @@ func (l *leadership) beginning() (*state.Epoch, error) {
 	sealed := l.replica.state.History().Sealed()
 	l.replica.mu.RUnlock()
 
-	now := l.cfg.clock()
+	now := l.cfg.Clock.Now()
 	switch {
 	case known == 0:
 		return &state.Epoch{Epoch: uint64(now.Unix()), Reason: "bootstrap"}, nil
@@ -247,12 +247,12 @@ func (f *follower) askLeader() bool {
 	var answer message.PresenceAnswer
 
 	began := f.cfg.clock()
-	if err := f.messenger.post(ctx, leader, presencePath, &message.PresenceRequest{Time: began.UnixMilli()},
-		&answer); err != nil {
+	if err := f.messenger.post(ctx, leader, presencePath, f.clocks.presenceRequest(began), &answer); err != nil {
 		return false
 	}
 
 	f.clocks.judgeClock(began, answer.Time)
+	f.clocks.keep(answer.Kept)
 
 	if answer.Epoch == 0 {
 		return false // the leader reads its own log again, or there is no history yet

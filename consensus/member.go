@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
@@ -177,7 +176,7 @@ func (s *Store) handler() http.Handler {
 		}
 
 		from, _ := transport.PeerID(r.TLS)
-		s.clocks.presence.note(from, time.UnixMilli(request.Time), s.cfg.clock())
+		s.clocks.hear(from, &request)
 		s.contacts.note(raft.ServerID(from.String()))
 
 		// A leader that is not ready to lead does not know the domain's position.
@@ -186,8 +185,8 @@ func (s *Store) handler() http.Handler {
 			at := s.Replica.Position()
 
 			answer = message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
-			if now, err := s.clocks.stamp(); err == nil {
-				answer.Time = now
+			if wall, now, err := s.clocks.read(); err == nil {
+				answer.Time, answer.Kept = wall.UnixMilli(), now.UnixMilli()
 			}
 
 			if s.Replica.Written().Wire > state.FirstVersion {

@@ -157,7 +157,7 @@ func (n *negotiator) readByPeers(
 		return formats, false
 	}
 
-	now := n.cfg.clock()
+	now := n.cfg.Clock.Now()
 	for _, peer := range peers {
 		reads, until, known := n.cfg.FormatsOf(peer)
 

@@ -57,7 +57,7 @@ func (o *operator) admit(ctx context.Context, req *message.Request) (directory.O
 	case full != nil:
 		return directory.Outcome{}, full
 	default:
-		admission.Until = o.cfg.clock().Add(admittedFor).Unix()
+		admission.Until = o.cfg.Clock.Now().Add(admittedFor).Unix()
 	}
 
 	return o.proposeAdmission(ctx, req, admission)

@@ -94,7 +94,7 @@ func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, req
 		return nil
 	}
 
-	command := directory.OperatorCommand{OperatorChange: change, Request: request, From: from, At: o.cfg.clock()}
+	command := directory.OperatorCommand{OperatorChange: change, Request: request, From: from, At: o.cfg.Clock.Now()}
 	o.replica.mu.RLock()
 	command.Policy, command.PolicyVersion = o.replica.state.Policy().Policy()
 	o.replica.mu.RUnlock()

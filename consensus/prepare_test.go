@@ -32,7 +32,7 @@ func TestABadLawIsNotProposed(t *testing.T) {
 
 // A follower that sends nonsense for a document is refused, and nothing is proposed.
 func TestADamagedDocumentFromAFollower(t *testing.T) {
-	cfg := &Config{Domain: alpha, clock: func() time.Time { return time.UnixMilli(genesis) }}
+	cfg := &Config{Domain: alpha, Clock: directory.NewCheckedClock(func() time.Time { return time.UnixMilli(genesis) })}
 	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).Compressed().StoredBytes()
 

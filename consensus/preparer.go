@@ -234,7 +234,7 @@ func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 }
 
 func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) {
-	now := p.cfg.clock().UnixMilli()
+	now := p.cfg.Clock.Now().UnixMilli()
 
 	register := &state.Register{
 		Format: p.replica.statementFormat(), RID: newRID(now), Salt: newSalt(),

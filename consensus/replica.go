@@ -31,6 +31,7 @@ type Replica struct {
 
 	mu            sync.RWMutex
 	state         *state.State
+	now           time.Time     // the committed time
 	policyVersion uint64        // of which Config.Policy was called last
 	changed       chan struct{} // closed and replaced at every change of state
 	agreed        chan struct{} // the same, at changes of more than registrations
@@ -99,8 +100,15 @@ type stateSummary struct {
 // notifyChanged wakes all waiters for a change of state, and advances the index's clock to the
 // committed time (rule T4). The caller holds mu.
 func (r *Replica) notifyChanged() {
-	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
 	history := r.state.History()
+
+	now := time.UnixMilli(history.Now())
+	if now.Before(r.now) {
+		r.cfg.Index.Clock.Correct(now)
+	}
+
+	r.now = now
+	r.cfg.Index.Clock.Advance(now)
 	r.summary.Store(&stateSummary{
 		position: history.Position(),
 		restored: history.Restored(),

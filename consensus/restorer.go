@@ -197,7 +197,7 @@ func (r *restorer) mayRestore(live, old *state.State, loss state.Loss, options R
 	}
 
 	known := max(live.History().Position().Epoch, old.History().Position().Epoch)
-	if limit := r.cfg.clock().Add(directory.Skew).Unix(); known >= uint64(limit) {
+	if limit := r.cfg.Clock.Now().Add(directory.Skew).Unix(); known >= uint64(limit) {
 		return directory.Refuse(directory.Conflict,
 			"epoch %d lies ahead of this node's clock: a new one must lie above it; set the clock right", known)
 	}

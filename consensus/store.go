@@ -323,16 +323,22 @@ func (s *Store) Ready() error {
 	}
 
 	// A live registration would be shown as ended, or the other way round.
-	if off := s.ClockSkew(); off != 0 {
+	if off := s.Clock().Skew; off != 0 {
 		return fmt.Errorf("clock skew of %v from the leader; synchronise this node's clock", off.Round(time.Second))
 	}
 
 	return nil
 }
 
-// ClockSkew returns by how much at least this member's clock is ahead of its leader's, or behind
-// it if negative, while that is too much to serve; else 0.
-func (s *Store) ClockSkew() time.Duration { return time.Duration(s.clocks.clockOff.Load()) }
+// Clock compares this machine's clock with the domain's time.
+func (s *Store) Clock() ClockState {
+	clock := ClockState{Skew: time.Duration(s.clocks.clockOff.Load()), Step: s.clocks.step()}
+	if s.group.leading.Load() {
+		clock.Behind = s.clocks.behind()
+	}
+
+	return clock
+}
 
 // Transfer transfers the leadership to a member, or to the best one if to is zero, and
 // returns once it has it and this member knows that. If the answer is lost, the new leader
@@ -368,7 +374,11 @@ func newStore(cfg Config) (*Store, error) {
 	}
 
 	if cfg.clock == nil {
-		cfg.clock = time.Now
+		cfg.clock = cfg.Clock.Wall
+	}
+
+	if cfg.Clock == nil {
+		cfg.Clock = directory.NewCheckedClock(cfg.clock)
 	}
 
 	if cfg.reads.Log == 0 {

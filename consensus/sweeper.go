@@ -22,6 +22,7 @@ type sweeper struct {
 	replica  *Replica
 	clocks   *clocks
 	operator *operator
+	step     time.Duration // of this machine's clock at the last round
 }
 
 func (s *sweeper) sweep() {
@@ -38,7 +39,35 @@ func (s *sweeper) sweep() {
 		return
 	}
 
-	s.sweepAt(now)
+	s.reviewStep(now)
+	s.sweepAt(s.cfg.Clock.Now())
+}
+
+// reviewStep logs a step of this machine's clock, and lets a leader confirm it.
+func (s *sweeper) reviewStep(wall time.Time) {
+	step := s.clocks.step()
+	if step != 0 && s.step == 0 {
+		s.log.Warn("this machine's clock has made a step that nothing has confirmed; leases run on without it",
+			"step_ms", step.Milliseconds(), "confirmed_after_ms", agreeFor.Milliseconds())
+	}
+
+	switch confirmed := s.group.raft.State() == raft.Leader && s.clocks.review(wall); {
+	case confirmed:
+		s.log.Warn("the step of this machine's clock is confirmed; leases run by it", "step_ms", step.Milliseconds())
+		s.enterTime()
+	case step == 0 && s.step != 0:
+		s.log.Info("this machine's clock has the domain's time again")
+	}
+
+	s.step = s.clocks.step()
+}
+
+// enterTime puts the time into the log, by an entry that changes nothing else.
+func (s *sweeper) enterTime() {
+	ctx, cancel := context.WithTimeout(s.life.closing, s.cfg.Timing.Write)
+	defer cancel()
+
+	s.operator.sweepWith(ctx, &state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat()}})
 }
 
 func (s *sweeper) sweepAt(clock time.Time) {

@@ -46,6 +46,8 @@ func AnnounceBefore(lifetime uint32) int64 { return max(int64(lifetime)/4, 15) }
 // clock serves no registration past a deadline that it could know of. The zero value is the
 // wall clock.
 type Clock struct {
+	Checked *CheckedClock // the wall clock; nil is that of time.Now
+
 	mu       sync.Mutex
 	floor    time.Time // verified time of the origin …
 	received time.Time // … and the local time at which it was received
@@ -66,12 +68,20 @@ func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	now := time.Now()
-	if r := c.reached(now); r.After(now) {
+	now := c.Checked.Now()
+	if r := c.reached(time.Now()); r.After(now) {
 		return r
 	}
 
 	return now
+}
+
+// Correct sets the clock to at, a time of the origin before the one that it has stated.
+func (c *Clock) Correct(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.floor, c.received = at, time.Now()
 }
 
 // Floor returns the lower bound of Now, independent of the wall clock.

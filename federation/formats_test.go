@@ -18,7 +18,7 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 	rid := source.register("translator", 600)
 	source.grant(rid, directory.Only(beta), true)
 	publisher := publish.New(alpha, source, ring,
-		signed.Dialect{Formats: signed.Formats{signed.StructurePage: {1, 2, 3}, signed.StructureHead: {1, 2}}})
+		signed.Dialect{Formats: signed.Formats{signed.StructurePage: {1, 2, 3}, signed.StructureHead: {1, 2}}}, nil)
 
 	formats := func(aud directory.Audience) string {
 		t.Helper()

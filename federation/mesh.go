@@ -140,7 +140,7 @@ func (m *Mesh) connect() {
 			}
 		},
 	}
-	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect)
+	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect, cfg.View.Clock())
 	m.access = &access{cfg: cfg, origins: m.origins}
 	m.neighbours = &neighbours{cfg: cfg, origins: m.origins}
 	m.gate = &gate{cfg: cfg, origins: m.origins}

@@ -28,7 +28,7 @@ type counter struct {
 // count has alpha sign by a counter from now on.
 func (b *bench) count() *counter {
 	c := &counter{keyring: b.alpha.keys, signed: map[string]int{}}
-	b.alpha.publisher = publish.New(alpha, b.alpha.cfg.Source, c, b.alpha.cfg.Dialect)
+	b.alpha.publisher = publish.New(alpha, b.alpha.cfg.Source, c, b.alpha.cfg.Dialect, nil)
 	b.alpha.holdings.publisher = b.alpha.publisher
 
 	return c

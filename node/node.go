@@ -74,6 +74,7 @@ type Env struct {
 	Timing  consensus.Timing   // zero for the defaults
 	Gossip  gossip.Timing      // zero for the defaults
 	Stretch federation.Stretch // of federation's pace; nil is 1
+	Clock   func() time.Time   // the machine's wall clock, by which leases run; nil is time.Now
 	Source  *trust.Source      // the node's SVID; nil for the configured one
 	Context context.Context    // ends a Start that waits for the node's SVID; nil for one that nothing ends
 

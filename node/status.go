@@ -35,6 +35,8 @@ func (r selfReport) Node() wire.NodeStatus {
 		Ready:         true,
 		Position:      r.store.Position().String(),
 		BundleExpires: r.bundleExpires(),
+		ClockStep:     r.store.Clock().Step.Seconds(),
+		ClockBehind:   r.store.Clock().Behind.Seconds(),
 		Unconfirmed:   r.store.Unconfirmed(),
 	}
 

@@ -162,7 +162,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		return err
 	}
 
-	n.view = index.NewView(n.cfg.TrustDomain)
+	n.view = index.NewViewBy(n.cfg.TrustDomain, directory.NewCheckedClock(env.Clock))
 	if n.cfg.Probe.Enabled {
 		n.findings = probe.NewFindings()
 	}
@@ -397,7 +397,8 @@ func consensusConfig(n *Node, ln net.Listener, timing consensus.Timing) consensu
 		Listener: n.limited("cluster", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
-		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
+		Clock:     n.view.Clock(), Index: n.view.Own(),
+		Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Policy:      n.applyPolicy,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),

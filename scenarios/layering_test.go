@@ -323,6 +323,7 @@ var homes = map[string][]string{
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},
 	"golang.org/x/sync":                  {anyone},
+	"golang.org/x/sys/unix":              {"directory"},
 	"golang.org/x/text":                  {anyone},
 	"golang.org/x/time":                  {anyone},
 	"pgregory.net/rapid":                 {testsOnly},

@@ -107,6 +107,12 @@ type NodeStatus struct {
 	// is unknown.
 	DiskFree        uint64 `json:"disk_free,omitzero"`
 	DiskFreePercent int    `json:"disk_free_percent,omitzero"`
+	// ClockStep is by how much this machine's clock is ahead of the domain's time, or behind it if
+	// negative, since a step that nothing has confirmed yet; else 0.
+	ClockStep float64 `json:"clock_step_seconds"`
+	// ClockBehind is by how much a leader's clock is behind the committed time, if that is over 2 s;
+	// else 0.
+	ClockBehind float64 `json:"clock_behind_seconds"`
 	// Unconfirmed is how many of the domain's registrations were restored from a backup and not
 	// refreshed by their owners since; peers don't have them.
 	Unconfirmed int `json:"unconfirmed,omitzero"`

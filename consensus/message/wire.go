@@ -67,7 +67,8 @@ type (
 // its position. So the follower knows whether it has caught up, and each knows whether the
 // follower's clock is right.
 type PresenceRequest struct {
-	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
+	Time int64 `cbor:"1,keyasint"`           // Unix milliseconds, by its clock
+	Kept int64 `cbor:"2,keyasint,omitempty"` // the domain's time, as it keeps it; 0 if it doesn't yet
 }
 
 type PresenceAnswer struct {
@@ -76,6 +77,9 @@ type PresenceAnswer struct {
 	// Time is when the leader answered (Unix milliseconds), if its own clock is known to be
 	// right.
 	Time int64 `cbor:"3,keyasint,omitempty"`
+	// Kept is the domain's time then: another than Time after a step of clocks that nothing has
+	// confirmed. 0 as Time.
+	Kept int64 `cbor:"4,keyasint,omitempty"`
 
 	state.PresenceNext
 }

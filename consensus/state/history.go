@@ -14,7 +14,7 @@ type History struct {
 	domain   spiffeid.TrustDomain
 	epoch    uint64 // 0 before the first command
 	revision uint64
-	now      int64 // committed time, Unix milliseconds: the highest time of an entry so far
+	now      int64 // committed time, Unix milliseconds: the highest of an entry since the last correction
 	ledger   frontier
 	// sealed is why a new epoch must begin before anything else; empty if none must.
 	sealed string
@@ -42,6 +42,15 @@ func (h *History) Commands() uint64 { return h.commands }
 
 // Now returns the committed time, in Unix milliseconds.
 func (h *History) Now() int64 { return h.now }
+
+// advance takes the time of an entry (rule T1). Leaders' clocks differ, and are set, so a time that
+// lies up to a minute before the last changes nothing. One that lies further before it corrects it:
+// leaders stamp such a step only after something outside it has confirmed it (rule T2).
+func (h *History) advance(at int64) {
+	if at > h.now || h.now-at > directory.MaxStep.Milliseconds() {
+		h.now = at
+	}
+}
 
 // Sealed returns why a new epoch must begin before any other command is applied; empty
 // if none must.

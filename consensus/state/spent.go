@@ -67,9 +67,20 @@ func (p *spent) check(proof *Spend, now int64) error {
 }
 
 // spend remembers a proof, whether or not its command succeeded: a refused command's proof must
-// not be valid for another either.
-func (p *spent) spend(proof *Spend) {
-	if proof != nil {
-		p.add(*proof)
+// not be valid for another either. One that has ended by the committed time holds by the clock of
+// the member that verified it, so it is remembered all the same.
+func (p *spent) spend(proof *Spend, now int64) {
+	if proof == nil {
+		return
 	}
+
+	known := *proof
+	if known.Until <= now {
+		known.Until = now + spentAtLeast
+	}
+
+	p.add(known)
 }
+
+// spentAtLeast is for how many seconds a proof is remembered; it holds for less.
+const spentAtLeast = 300

@@ -128,7 +128,7 @@ type Result struct {
 func (s *State) Apply(batch *Batch, breathe func()) ([]Result, error) {
 	s.registrations.pace = pace{breathe: breathe}
 	defer s.registrations.show()
-	s.history.now = max(s.history.now, batch.Time)
+	s.history.advance(batch.Time)
 	s.streams.free()
 	s.claims.forget(s.history.now / 1000)
 	s.offers.forget()
@@ -174,13 +174,13 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 	out, err := s.change(command)
 
 	if err == nil {
-		s.spent.spend(command.Origin.proof())
+		s.spent.spend(command.Origin.proof(), s.history.now/1000)
 		s.trace(command, before)
 	}
 
 	// After ErrMoved the same proof comes again, because the leader prepares the command again.
 	if !errors.Is(err, ErrMoved) {
-		s.spent.spend(command.Spend)
+		s.spent.spend(command.Spend, s.history.now/1000)
 	}
 
 	return out, err
@@ -342,7 +342,7 @@ func (s *State) trace(command *Command, before mark) {
 	if command.Epoch != nil {
 		origin = s.history.restoredBy
 		s.history.restoredBy = nil
-		s.spent.spend(origin.proof())
+		s.spent.spend(origin.proof(), s.history.now/1000)
 	}
 
 	switch request := origin.Request(); {

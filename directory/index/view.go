@@ -18,6 +18,7 @@ import (
 // is safe for concurrent use.
 type View struct {
 	domain spiffeid.TrustDomain
+	clock  *directory.CheckedClock
 	own    *Index
 	log    *changeLog // of the changes of all indexes
 
@@ -25,9 +26,14 @@ type View struct {
 	others map[spiffeid.TrustDomain]*Index
 }
 
-// NewView returns the view of a node of that domain.
-func NewView(domain spiffeid.TrustDomain) *View {
-	v := &View{domain: domain, own: New(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
+// NewView returns the view of a node of that domain, by the wall clock of time.Now.
+func NewView(domain spiffeid.TrustDomain) *View { return NewViewBy(domain, nil) }
+
+// NewViewBy returns the view of a node of that domain, by its clock.
+func NewViewBy(domain spiffeid.TrustDomain, clock *directory.CheckedClock) *View {
+	v := &View{domain: domain, clock: clock, own: New(), log: newChangeLog(),
+		others: map[spiffeid.TrustDomain]*Index{}}
+	v.own.Clock.Checked = clock
 	v.own.expiries.log = v.log
 
 	return v
@@ -35,6 +41,9 @@ func NewView(domain spiffeid.TrustDomain) *View {
 
 // Domain returns the own domain.
 func (v *View) Domain() spiffeid.TrustDomain { return v.domain }
+
+// Clock returns the node's clock.
+func (v *View) Clock() *directory.CheckedClock { return v.clock }
 
 // Own returns the own domain's index.
 func (v *View) Own() *Index { return v.own }
@@ -51,6 +60,7 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	index, ok := v.others[td]
 	if !ok {
 		index = newForeignIndex()
+		index.Clock.Checked = v.clock
 		index.expiries = expiryQueue{log: v.log, period: v.log.period.Load(), complete: true} // of nothing
 		v.others[td] = index
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -38,6 +37,7 @@ type Publisher struct {
 	Source  Source
 	keys    signer
 	dialect signed.Dialect
+	clock   *directory.CheckedClock
 
 	mu    sync.Mutex
 	Pages map[PageKey]Page
@@ -51,9 +51,11 @@ type signer interface {
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
-// New returns a publisher of a domain.
-func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed.Dialect) *Publisher {
-	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, Pages: map[PageKey]Page{}}
+// New returns a publisher of a domain. A nil clock is the wall clock.
+func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed.Dialect,
+	clock *directory.CheckedClock) *Publisher {
+	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, clock: clock,
+		Pages: map[PageKey]Page{}}
 }
 
 // maxMade bounds the cached pages, each of at most protocol.MaxPage bytes.
@@ -97,7 +99,7 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 func (b *Publisher) sign(aud directory.Audience, ds []signed.Digest, from, to, at uint64) (*Page, error) {
 	page := &signed.Page{
 		Format: b.pageFormat(aud), Issuer: b.domain, Epoch: b.Source.Position().Epoch, Audience: aud,
-		From: from, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds,
+		From: from, To: to, At: at, IssuedAt: b.clock.Now().Unix(), Digests: ds,
 	}
 
 	text, err := b.signed(signed.TypePage, page.Payload())
@@ -156,7 +158,7 @@ func (b *Publisher) Head() (string, error) {
 	at := b.Source.Position()
 	h := &signed.Head{Format: b.Source.Format(signed.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip,
 		At: at.Revision, Size: size, Root: root,
-		Keys: directory.HashOf(doc.Payload()), IssuedAt: time.Now().Unix()}
+		Keys: directory.HashOf(doc.Payload()), IssuedAt: b.clock.Now().Unix()}
 
 	return b.signed(signed.TypeHead, h.Payload())
 }

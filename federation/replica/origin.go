@@ -74,7 +74,8 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 			turns:     map[directory.Audience]turn{},
 		},
 	}
-	origin.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
+	origin.base.Checked = index.Clock.Checked
+	origin.base.Advance(index.Clock.Checked.Now()) // from here on a step of the wall clock back is not seen
 	origin.Mu.publish = origin.publish
 	origin.publish()
 
@@ -179,6 +180,7 @@ func (o *Origin) hear() {
 // registrations would appear expired.
 func (o *Origin) Admit(claim Claim) error {
 	now := o.base.Now()
+	o.witness(claim)
 
 	cost := float64(claim.Digests)
 	switch {
@@ -194,6 +196,17 @@ func (o *Origin) Admit(claim Claim) error {
 	o.Streams.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
 
 	return nil
+}
+
+// witness lets an origin's newest word on the time confirm a step of this machine's clock (rule T2).
+func (o *Origin) witness(claim Claim) {
+	o.Mu.Lock()
+	newest := claim.IssuedAt > max(o.HeadIs.Unix(), o.pageIs.Unix()) // an older one may be a replay
+	o.Mu.Unlock()
+
+	if clock := o.base.Checked; newest && clock != nil {
+		clock.Witness(time.Unix(claim.IssuedAt, 0))
+	}
 }
 
 // IsCaughtUp reports whether the origin's private stream is complete here up to p. It is

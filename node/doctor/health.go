@@ -37,6 +37,8 @@ func (d *diagnosis) health(ctx context.Context) {
 		d.say("federation.store", StatusOK, "", "its disk answers")
 	}
 
+	d.clock(values)
+
 	var contained float64
 	for name, value := range values {
 		if strings.HasPrefix(name, "roster_panics_contained_total{") {
@@ -48,6 +50,31 @@ func (d *diagnosis) health(ctx context.Context) {
 		d.say("panics", StatusWarning, "report it with the stack that the node's log has",
 			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out",
 			contained)
+	}
+}
+
+// clock checks whether the domain's time is this machine's.
+func (d *diagnosis) clock(values map[string]float64) {
+	const (
+		check = "clock"
+		do    = "compare this machine's clock with a time server's, and set the clocks of all members right; " +
+			"a step is confirmed by a peer's time, or when all members have agreed on it for ten minutes"
+	)
+
+	step := time.Duration(values["roster_clock_step_seconds"] * float64(time.Second)).Round(time.Second)
+	behind := time.Duration(values["roster_clock_behind_seconds"] * float64(time.Second)).Round(time.Second)
+
+	if step != 0 {
+		d.say(check, StatusWarning, do,
+			"it has made a step of %v that nothing has confirmed; leases run on without it", step)
+	}
+
+	if behind != 0 {
+		d.say(check, StatusWarning, do, "it is %v behind the domain's committed time", behind)
+	}
+
+	if step == 0 && behind == 0 {
+		d.say(check, StatusOK, "", "the domain's time is this machine's")
 	}
 }
 

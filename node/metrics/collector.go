@@ -111,7 +111,13 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { leaves, _ := s.Store.Ledger(); return float64(leaves) })),
 	gauge("clock_skew_seconds", "Time by which this node's clock is ahead of its leader's, or behind if negative, "+
 		"while that is too much to be ready; else 0.",
-		value(func(s *snapshot) float64 { return s.Store.ClockSkew().Seconds() })),
+		value(func(s *snapshot) float64 { return s.Store.Clock().Skew.Seconds() })),
+	gauge("clock_step_seconds", "Time by which this machine's clock is ahead of the domain's time, or behind if "+
+		"negative, since a step that nothing has confirmed; else 0.",
+		value(func(s *snapshot) float64 { return s.Store.Clock().Step.Seconds() })),
+	gauge("clock_behind_seconds", "On the domain's Raft leader, the time by which its clock is behind the committed "+
+		"time, if that is over 2 s; else 0.",
+		value(func(s *snapshot) float64 { return s.Store.Clock().Behind.Seconds() })),
 	gauge("disk_free_bytes", "Free space on the disk of the data directory.",
 		(*snapshot).diskFree),
 	gauge("disk_free_ratio", "Free share of the disk of the data directory, from 0 to 1, exact to a hundredth.",

@@ -102,6 +102,7 @@ func (s *domainStatus) table() cli.Table {
 	s.judgeExpiry("svid", s.Node.SVIDExpires, svidSoon)
 	s.judgeExpiry("bundle", s.Node.BundleExpires, bundleSoon)
 	s.judgeDisk()
+	s.judgeClock()
 
 	for _, member := range s.Raft.Peers {
 		s.judgeMember(member)
@@ -166,6 +167,22 @@ func (s *domainStatus) judgeDisk() {
 		s.warn("disk", "nearly full", detail, "help", "doctor")
 	default:
 		s.fine("disk", "ok", detail)
+	}
+}
+
+// judgeClock reports a clock by which the node's domain doesn't run.
+func (s *domainStatus) judgeClock() {
+	step := time.Duration(s.Node.ClockStep * float64(time.Second)).Round(time.Second)
+	behind := time.Duration(s.Node.ClockBehind * float64(time.Second)).Round(time.Second)
+
+	switch {
+	case step != 0:
+		s.warn("clock", "stepped", fmt.Sprintf("by %v; leases run on without it until it is confirmed", step),
+			"help", "doctor")
+	case behind != 0:
+		s.warn("clock", "behind", fmt.Sprintf("%v behind the committed time", behind), "help", "doctor")
+	default:
+		s.fine("clock", "ok", "")
 	}
 }
 
