@@ -45,7 +45,7 @@ func TestProfileViewsAreTheGoldens(t *testing.T) {
 			got := parse(t, render(s).AppendCandidate(nil, c,
 				&discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}},
 				view.Options{Registrant: true}))
-			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
+			g.Candidate["score"], g.Candidate["matched_tags"], g.Candidate["agent"] = .5, []any{"a"}, e.Agent
 			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
 			same(t, "the candidate", got, g.Candidate)
 		})
@@ -237,17 +237,21 @@ func TestDetailAndEvidence(t *testing.T) {
 		return strings.Join(slices.Sorted(slices.Values(names)), " "), c, body
 	}
 	for _, x := range []struct{ detail, evidence, want string }{
-		{"minimal", "", "bindings id provenance score status"},
+		{"minimal", "", "agent bindings id provenance score status"},
 		{"summary", `,"include_evidence":false`,
-			"bindings description freshness id matched_tags name provenance score status"},
-		{"full", "", "bindings credential_refs description freshness id matched_tags metadata name provenance " +
+			"agent bindings description freshness id matched_tags name provenance score status"},
+		{"full", "", "agent bindings credential_refs description freshness id matched_tags metadata name provenance " +
 			"score status"},
 		{"minimal", `,"include_evidence":true`,
-			"bindings evidence freshness id matched_examples matched_tags provenance score score_components status"},
+			"agent bindings evidence freshness id matched_examples matched_tags provenance score score_components status"},
 	} {
 		got, c, body := members(x.detail, x.evidence)
 		if got != x.want {
 			t.Errorf("%s%s has %s, want %s", x.detail, x.evidence, got, x.want)
+		}
+
+		if c["agent"] != e.Agent {
+			t.Errorf("%s: the registered name is %v", x.detail, c["agent"])
 		}
 
 		endpoint := c["bindings"].([]any)[0].(map[string]any)["endpoint"]

@@ -141,6 +141,7 @@ type Match struct {
 func (r *Renderer) AppendSummary(data []byte, entry *directory.Entry, opt Options, match Match) []byte {
 	projection := Projection(entry)
 	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+	data = strictjson.AppendText(data, "agent", entry.Agent)
 	data = strictjson.AppendText(data, "name", title(entry, projection))
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 	data = strictjson.AppendText(data, "endpoint", endpoint(projection))

@@ -93,6 +93,8 @@ func (r *Renderer) AppendCandidate(data []byte, candidate *discovery.Candidate, 
 	projection := Projection(entry)
 
 	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+
+	data = strictjson.AppendText(data, "agent", entry.Agent)
 	if ask.Detail != discovery.DetailMinimal {
 		data = strictjson.AppendText(data, "name", title(entry, projection))
 		data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))

@@ -22,6 +22,7 @@ func (r *Renderer) AppendResolved(data []byte, candidate *discovery.Candidate, p
 	binding := preferredBinding(projection, protocols)
 
 	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+	data = strictjson.AppendText(data, "agent", entry.Agent)
 	data = strictjson.AppendText(data, "name", title(entry, projection))
 	data = strictjson.AppendText(data, "endpoint", binding.Endpoint)
 	data = appendInvocation(strictjson.AppendRaw(data, "invocation", nil), entry, projection, binding)

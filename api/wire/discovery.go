@@ -29,7 +29,8 @@ type DiscoverRequest struct {
 // (draft-xu 6).
 type Candidate struct {
 	ID          string    `json:"id"`
-	Name        string    `json:"name"`
+	Agent       string    `json:"agent"` // by which it is registered
+	Name        string    `json:"name"`  // as it calls itself
 	Description string    `json:"description"`
 	Bindings    []Binding `json:"bindings"`
 	Score       float64   `json:"score"`
@@ -177,7 +178,8 @@ type ResolvePolicy struct {
 // A Resolved is an agent that may serve an intent, and how to invoke it.
 type Resolved struct {
 	ID         string     `json:"id"`
-	Name       string     `json:"name"`
+	Agent      string     `json:"agent"` // by which it is registered
+	Name       string     `json:"name"`  // as it calls itself
 	Endpoint   string     `json:"endpoint"`
 	Invocation Invocation `json:"invocation"`
 	Score      float64    `json:"score"`

@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
-const discovered = `{"level":"D2","candidates":[{"id":"hr-helper","name":"HR Helper",` +
+const discovered = `{"level":"D2","candidates":[{"id":"hr-1","agent":"hr-helper","name":"HR Helper",` +
 	`"description":"Onboards","bindings":[{"protocol":"https","endpoint":"https://hr.example/` +
 	"\u202e" +
 	`"}],"score":0.8125,"score_components":{"tag":1,"context":0.5},"matched_tags":["hr"],` +
@@ -28,7 +28,7 @@ func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 
 		asked, target = string(body), r.URL.String()
 		if r.URL.Path == "/agents/resolve" {
-			says(`{"candidates":[{"id":"hr-helper","name":"HR Helper","endpoint":"https://hr.example/",`+
+			says(`{"candidates":[{"id":"hr-1","agent":"hr-helper","name":"HR Helper","endpoint":"https://hr.example/",`+
 				`"invocation":{"method":"POST","transport":"https","auth":{"type":"none"},"schema":{}},
 				"score":1,"reasons":[{"matched":"tag","value":"hr"},{"matched":"word","value":"onboard",`+
 				`"fields":["tags"]}],"provenance":{"origin_authority":"beta.test",`+
@@ -53,8 +53,8 @@ func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 		t.Errorf("exit code %d; %s was asked\n%s\nwant\n%s", code, target, asked, want)
 	}
 
-	if want := "SCORE\tID\tNAME (CLAIMED)\tORIGIN\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tEVIDENCE\n" +
-		"0.812\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\\u202e\thr\tcontext 0.500, tag " +
+	if want := "SCORE\tAGENT\tORIGIN\tID\tNAME (CLAIMED)\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tEVIDENCE\n" +
+		"0.812\thr-helper\tbeta.test\thr-1\tHR Helper\thttps\thttps://hr.example/\\u202e\thr\tcontext 0.500, tag " +
 		"1.000, \"Prepare a contract\"\n"; out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
@@ -68,7 +68,7 @@ func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 		t.Errorf("%s is answered as\n%s", asked, out)
 	}
 
-	if _, out, _ := w.run("discover", "x", "-o", "jsonl"); !strings.HasPrefix(out, `{"id":"hr-helper",`) ||
+	if _, out, _ := w.run("discover", "x", "-o", "jsonl"); !strings.HasPrefix(out, `{"id":"hr-1","agent":`) ||
 		strings.Count(out, "\n") != 1 {
 		t.Errorf("as lines:\n%s", out)
 	}
@@ -82,7 +82,7 @@ func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 		t.Errorf("%s was asked\n%s\nwant\n%s", target, asked, want)
 	}
 
-	if !strings.Contains(out, "1.000\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\ttag hr, word "+
+	if !strings.Contains(out, "1.000\thr-helper\tbeta.test\thr-1\tHR Helper\thttps\thttps://hr.example/\ttag hr, word "+
 		"onboard\tPOST\t\t{\"type\":\"none\"}\tverified\t\n") || errs != "2 excluded by allowed_domains\n" {
 		t.Errorf("got\n%s%s", out, errs)
 	}
@@ -96,5 +96,32 @@ func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 
 	if code, _, errs := w.run("discover", " "); code != cli.ExitUsage || !strings.Contains(errs, "in words") {
 		t.Errorf("no question: exit code %d, %s", code, errs)
+	}
+}
+
+// A command that gets the name that an agent claims says by which name it is registered.
+func TestAClaimedNameIsExplained(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/discovery/query" {
+			says(`{"level":"D2","candidates":[`+
+				`{"id":"1","agent":"other","name":"Shouter of beta","provenance":{"origin_authority":"beta.test"}},`+
+				`{"id":"2","agent":"my-shout","name":"Shouter","provenance":{"origin_authority":"alpha.test"}}]}`)(rw, r)
+			return
+		}
+
+		problem(http.StatusNotFound, "not-found", "No such registration.")(rw, r)
+	})
+
+	for _, line := range []string{"get Shouter", "refresh shouter", "deregister Shouter", "verify Shouter",
+		"invoke Shouter {} --no-validate", "transfer Shouter --to spiffe://alpha.test/agent/bob"} {
+		code, _, errs := w.run(strings.Fields(line)...)
+		if code != cli.ExitNotFound || !strings.Contains(errs, "is what the agent my-shout of alpha.test calls") ||
+			!strings.Contains(errs, "Try: roster get my-shout --origin alpha.test") {
+			t.Errorf("%s: exit code %d: %s", line, code, errs)
+		}
+	}
+
+	if _, _, errs := w.run("get", "whisper"); !strings.Contains(errs, "Try: roster lookup --agent 'whi*'") {
+		t.Errorf("a name that nothing has: %s", errs)
 	}
 }

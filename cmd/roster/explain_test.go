@@ -19,7 +19,7 @@ func TestExplainShowsComponents(t *testing.T) {
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		asked = string(body)
-		says(`{"level":"D2","candidates":[{"id":"planner","score":0.5,"score_components":{"tag":0,`+
+		says(`{"level":"D2","candidates":[{"id":"planner","agent":"planner","score":0.5,"score_components":{"tag":0,`+
 			`"context":0.7,"example":0,"protocol":1,"freshness":1,"policy":1},`+evidence+`,`+
 			`"provenance":{"origin_authority":"beta.test"}}],
 			"unsupported_filters":[],"warnings":[],"explanation":{"id":"bread","href":"/ad/r/1",`+
@@ -28,8 +28,8 @@ func TestExplainShowsComponents(t *testing.T) {
 	})
 
 	code, out, errs := w.run("explain", "a route")
-	if want := "SCORE\tID\tORIGIN\tTAG\tCONTEXT\tEXAMPLE\tPROTOCOL\tFRESHNESS\tPOLICY\tWORDS\n" +
-		"0.500\tplanner\tbeta.test\t0.000\t0.700\t0.000\t1.000\t1.000\t1.000\troute +0.250 in description " +
+	if want := "SCORE\tAGENT\tORIGIN\tID\tTAG\tCONTEXT\tEXAMPLE\tPROTOCOL\tFRESHNESS\tPOLICY\tWORDS\n" +
+		"0.500\tplanner\tbeta.test\tplanner\t0.000\t0.700\t0.000\t1.000\t1.000\t1.000\troute +0.250 in description " +
 		"and name\n"; code != 0 || errs != "" || out != want {
 		t.Errorf("exit code %d: got\n%s%s\nwant\n%s", code, out, errs, want)
 	}

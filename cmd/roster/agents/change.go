@@ -24,7 +24,7 @@ func refreshCommand(session connect.Session) *cobra.Command {
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			refreshed, err := client.Refresh(ctx, resource.Path(args[0], ""), lifetime.Duration())
 			if err != nil {
-				return explainRefusal(session, err, "refresh", args[0])
+				return explainRefusal(ctx, session, err, "refresh", args[0])
 			}
 
 			if refreshed.Granted != 0 {
@@ -60,7 +60,7 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			reply, err := client.Deregister(ctx, resource.Path(args[0], ""))
 			if err != nil {
-				return explainRefusal(session, err, "deregister", args[0])
+				return explainRefusal(ctx, session, err, "deregister", args[0])
 			}
 
 			return session.PrintWritten(cli.WrittenOf(resource.Path(args[0], ""), "removed", reply.Header),
@@ -72,14 +72,14 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 // explainRefusal adds the command that helps to a refused change: the same change at the
 // origin, a lookup, or the registration's provenance. The arguments of the change begin with its
 // verb and the registration's id.
-func explainRefusal(session connect.Session, err error, args ...string) error {
+func explainRefusal(ctx context.Context, session connect.Session, err error, args ...string) error {
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Code == string(directory.ForeignRegistration) {
 		return changeAtOrigin(session, response, args)
 	}
 
 	id := args[1]
-	err = resource.SuggestLookup(session, err, id)
+	err = resource.SuggestLookup(ctx, session, err, id)
 
 	return cli.Suggest(err, cli.ExitRefused, session.CommandLine("get", id, "--provenance"))
 }

@@ -170,7 +170,7 @@ func noteWarnings(console *cli.Console, warnings []string) {
 
 func candidateTable(console *cli.Console, all []apiclient.Candidate, evidence bool) cli.Table {
 	t := cli.Table{Head: []string{
-		"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "PROTOCOL", "ENDPOINT (CLAIMED)", "MATCHED TAGS",
+		"SCORE", "AGENT", "ORIGIN", "-ID", "-NAME (CLAIMED)", "PROTOCOL", "ENDPOINT (CLAIMED)", "MATCHED TAGS",
 		"+STATE", "+EXPIRES", "+FLAGS", "+DESCRIPTION (CLAIMED)",
 	}}
 	if evidence {
@@ -188,8 +188,8 @@ func candidateTable(console *cli.Console, all []apiclient.Candidate, evidence bo
 		provenance := candidate.Provenance
 
 		row := []string{
-			formatScore(candidate.Score), flagged(candidate.ID, provenance), cli.Shorten(candidate.Name, longestName),
-			provenance.Authority, binding.Protocol, binding.Endpoint,
+			formatScore(candidate.Score), flagged(candidate.Agent, provenance), provenance.Authority, candidate.ID,
+			cli.Shorten(candidate.Name, longestName), binding.Protocol, binding.Endpoint,
 			strings.Join(candidate.MatchedTags, " "), provenance.Verification.State,
 			console.Time(provenance.ExpiresAt),
 			strings.Join(candidate.Flags, " "), cli.Shorten(candidate.Description, longestText),
@@ -223,7 +223,7 @@ func matchText(candidate *apiclient.Candidate) string {
 
 func resolutionTable(all []apiclient.Resolved) cli.Table {
 	t := cli.Table{Head: []string{
-		"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "TRANSPORT", "ENDPOINT (CLAIMED)", "EVIDENCE",
+		"SCORE", "AGENT", "ORIGIN", "-ID", "-NAME (CLAIMED)", "TRANSPORT", "ENDPOINT (CLAIMED)", "EVIDENCE",
 		"+METHOD", "+OPERATION", "+AUTHENTICATION (CLAIMED)", "+STATE", "+FLAGS",
 	}}
 	for i := range all {
@@ -235,8 +235,8 @@ func resolutionTable(all []apiclient.Resolved) cli.Table {
 		}
 
 		t.Add(
-			formatScore(r.Score), flagged(r.ID, r.Provenance), cli.Shorten(r.Name, longestName), r.Provenance.Authority,
-			r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),
+			formatScore(r.Score), flagged(r.Agent, r.Provenance), r.Provenance.Authority, r.ID,
+			cli.Shorten(r.Name, longestName), r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),
 			r.Invocation.Method, r.Invocation.Operation, cli.Shorten(string(r.Invocation.Auth), longestText),
 			r.Provenance.Verification.State, strings.Join(r.Flags, " "),
 		)

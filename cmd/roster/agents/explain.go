@@ -79,7 +79,7 @@ func explain(
 var scoreComponents = []string{"tag", "context", "example", "protocol", "freshness", "policy"}
 
 func scoreTable(all []apiclient.Candidate) cli.Table {
-	t := cli.Table{Head: []string{"SCORE", "ID", "ORIGIN"}}
+	t := cli.Table{Head: []string{"SCORE", "AGENT", "ORIGIN", "-ID"}}
 	for _, name := range scoreComponents {
 		t.Head = append(t.Head, strings.ToUpper(name))
 	}
@@ -89,7 +89,8 @@ func scoreTable(all []apiclient.Candidate) cli.Table {
 	for i := range all {
 		candidate := &all[i]
 
-		row := []string{formatScore(candidate.Score), candidate.ID, candidate.Provenance.Authority}
+		row := []string{formatScore(candidate.Score), candidate.Agent, candidate.Provenance.Authority,
+			candidate.ID}
 		for _, name := range scoreComponents {
 			row = append(row, formatScore(candidate.Components[name]))
 		}

@@ -104,14 +104,14 @@ func get(
 ) (*apiclient.Resource, error) {
 	path, err := resource.Locate(ctx, client, id, origin, read)
 	if err != nil {
-		return nil, resource.SuggestLookup(session, err, id)
+		return nil, resource.SuggestLookup(ctx, session, err, id)
 	}
 
 	found, err := client.GetFresh(ctx, path, read)
 	if err != nil {
 		err = suggestPresent(err, session.CommandLine("get", id))
 
-		return nil, resource.ExplainAmbiguity(session, resource.SuggestLookup(session, err, id), id)
+		return nil, resource.ExplainAmbiguity(session, resource.SuggestLookup(ctx, session, err, id), id)
 	}
 
 	return found, nil

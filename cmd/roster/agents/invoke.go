@@ -151,7 +151,7 @@ func (in *invocation) explainMissing(
 		}
 	}
 
-	return resource.SuggestLookup(session, err, in.id)
+	return resource.SuggestLookup(ctx, session, err, in.id)
 }
 
 func (in *invocation) send(ctx context.Context, client *apiclient.Client) (*apiclient.Reply, error) {

@@ -61,7 +61,7 @@ operator, until the new owner registers it.`,
 			}
 
 			if err := t.run(c.Context(), session, client, args[0]); err != nil {
-				return explainRefusal(session, err, append([]string{"transfer", args[0]}, t.step()...)...)
+				return explainRefusal(c.Context(), session, err, append([]string{"transfer", args[0]}, t.step()...)...)
 			}
 
 			return nil

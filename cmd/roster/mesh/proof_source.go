@@ -112,7 +112,7 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 
 	path, err := resource.Locate(ctx, client, p.argument, p.origin, apiclient.ReadOptions{})
 	if err != nil {
-		return nil, resource.SuggestLookup(p.session, err, p.argument)
+		return nil, resource.SuggestLookup(ctx, p.session, err, p.argument)
 	}
 
 	in, err := p.fetch(ctx, path)
@@ -195,7 +195,7 @@ func (p proofSource) fetch(ctx context.Context, path string) (*proofInput, error
 
 	reply, err := client.Proof(ctx, path)
 	if err != nil {
-		return nil, resource.SuggestLookup(p.session, err, id)
+		return nil, resource.SuggestLookup(ctx, p.session, err, id)
 	}
 
 	in.text = reply.Body

@@ -153,7 +153,9 @@ func (v *proofVerification) print(session connect.Session, report *trust.Report,
 		*trust.Report
 		Document json.RawMessage `json:"document,omitempty"`
 	}{report, report.Document}
-	if err := session.PrintValue(shown, "steps", reportTable(report, verdict)); err != nil || !session.Format.IsTable() {
+
+	err := session.PrintValue(shown, "steps", reportTable(report, verdict))
+	if err != nil || !session.Format.IsTable() {
 		return err
 	}
 
@@ -174,7 +176,7 @@ func (v *proofVerification) print(session connect.Session, report *trust.Report,
 		return err
 	}
 
-	_, err := fmt.Fprintf(session.Stdout, "\n%s\n", document)
+	_, err = fmt.Fprintf(session.Stdout, "\n%s\n", document)
 
 	return err
 }

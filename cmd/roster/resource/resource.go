@@ -76,7 +76,7 @@ func Contents(
 
 	found, err := client.Get(ctx, path)
 	if err != nil {
-		return nil, nil, ExplainAmbiguity(session, SuggestLookup(session, err, id), id)
+		return nil, nil, ExplainAmbiguity(session, SuggestLookup(ctx, session, err, id), id)
 	}
 
 	contents, err := contract.Contents(ctx, client, found.Href)
@@ -85,13 +85,48 @@ func Contents(
 }
 
 // SuggestLookup adds a lookup to the failure to find a registration: by the beginning of
-// its name, or of all registrations if id is a rid.
-func SuggestLookup(session connect.Session, err error, id string) error {
+// its name, or of all registrations if id is a rid. If id is what an agent calls itself, it
+// adds the name by which that is registered.
+func SuggestLookup(ctx context.Context, session connect.Session, err error, id string) error {
 	if _, notRID := directory.ParseRID(id); notRID == nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup"))
 	}
 
+	if failure := cli.FailureOf(err); failure.Code == cli.ExitNotFound && failure.Next == "" {
+		if agent := calledSo(ctx, session, id); agent != nil {
+			return failure.
+				WithHint("%q is what the agent %s of %s calls itself; commands take the name by which it is registered.",
+					id, agent.Agent, agent.Provenance.Authority).
+				WithNext(session.CommandLine("get", agent.Agent, "--origin", agent.Provenance.Authority))
+		}
+	}
+
 	return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup", "--agent", prefixPattern(id)))
+}
+
+// maxSameName bounds the agents among which one is looked for that calls itself by a name.
+const maxSameName = 20
+
+// calledSo returns an agent that calls itself by a name; nil if the directory finds none, or
+// doesn't say.
+func calledSo(ctx context.Context, session connect.Session, name string) *apiclient.Candidate {
+	client, err := session.Client()
+	if err != nil {
+		return nil
+	}
+
+	found, err := client.Discover(ctx, apiclient.DiscoverOptions{Query: name, Limit: maxSameName, Plain: true})
+	if err != nil {
+		return nil
+	}
+
+	for i := range found.Candidates {
+		if candidate := &found.Candidates[i]; strings.EqualFold(candidate.Name, name) && candidate.Agent != name {
+			return candidate
+		}
+	}
+
+	return nil
 }
 
 // prefixPattern returns the filter for names that begin like this one.
