@@ -236,7 +236,8 @@ func resolutionTable(all []apiclient.Resolved) cli.Table {
 
 		t.Add(
 			formatScore(r.Score), flagged(r.Agent, r.Provenance), r.Provenance.Authority, r.ID,
-			cli.Shorten(r.Name, longestName), r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),
+			cli.Shorten(r.Name, longestName), r.Invocation.Transport, r.Endpoint,
+			cli.Shorten(strings.Join(reasons, ", "), longestText),
 			r.Invocation.Method, r.Invocation.Operation, cli.Shorten(string(r.Invocation.Auth), longestText),
 			r.Provenance.Verification.State, strings.Join(r.Flags, " "),
 		)

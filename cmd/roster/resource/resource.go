@@ -95,8 +95,8 @@ func SuggestLookup(ctx context.Context, session connect.Session, err error, id s
 	if failure := cli.FailureOf(err); failure.Code == cli.ExitNotFound && failure.Next == "" {
 		if agent := calledSo(ctx, session, id); agent != nil {
 			return failure.
-				WithHint("%q is what the agent %s of %s calls itself; commands take the name by which it is registered.",
-					id, agent.Agent, agent.Provenance.Authority).
+				WithHint("%q is what the agent %s of %s calls itself; commands take its registered name.", id,
+					agent.Agent, agent.Provenance.Authority).
 				WithNext(session.CommandLine("get", agent.Agent, "--origin", agent.Provenance.Authority))
 		}
 	}
