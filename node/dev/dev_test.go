@@ -105,6 +105,10 @@ func TestDevIsAMesh(t *testing.T) {
 	m, printed, stop := runDev(t, o)
 	requireCrossing(t, m)
 
+	if i, j := strings.Index(printed(), "roster lookup"), strings.Index(printed(), "curl -K"); i < 0 || i > j {
+		t.Errorf("dev suggests its own commands after curl's:\n%s", printed())
+	}
+
 	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/discovery/query' -H ",
 		"/proof'", "roster verify --bundle"} {
 		if !strings.Contains(printed(), want) {

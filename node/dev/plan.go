@@ -157,6 +157,39 @@ func (o *Options) ignored(m *Mesh) (flags []string) {
 		flags = append(flags, "--trace (set trace.endpoint in the configuration of each node)")
 	}
 
+	return append(flags, o.ignoredSwitches(nodes[0].Config)...)
+}
+
+// ignoredSwitches returns the switches that differ from the configuration of a node that was
+// made before.
+func (o *Options) ignoredSwitches(file string) (flags []string) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return nil // its node says so when it starts
+	}
+
+	limits := cfg.Operator.RequireProof != nil && *cfg.Operator.RequireProof
+	for _, s := range []struct {
+		name       string
+		given, has bool
+		key        string // in the configuration of each node; "" if several are set
+	}{
+		{"gateway", o.Gateway, cfg.Gateway.Enabled, "gateway.enabled"},
+		{"insecure-loopback", o.Insecure, cfg.Gateway.InsecureLoopback, "gateway.insecure_loopback"},
+		{"limits", o.Limits, limits, ""},
+	} {
+		if !slices.Contains(o.Given, s.name) || s.given == s.has {
+			continue
+		}
+
+		advice := "make a new mesh"
+		if s.key != "" {
+			advice = "set " + s.key + " in the configuration of each node"
+		}
+
+		flags = append(flags, fmt.Sprintf("--%s=%t (%s)", s.name, s.given, advice))
+	}
+
 	return flags
 }
 

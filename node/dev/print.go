@@ -70,23 +70,28 @@ func (m *runningMesh) printReady() {
 	}
 
 	last := m.Domains[len(m.Domains)-1]
-	curl := "curl -K " + shellQuote(filepath.Join(m.opt.Dir, "curlrc"))
-	mirror := fmt.Sprintf("%s/ad/r/%s/%s", last.Nodes[0].API, agent.domain.TrustDomain, agent.rid)
-	proof := shellQuote(filepath.Join(m.opt.Dir, "proof.json"))
-	m.note("\nFind at %s an agent that was registered at %s, and see where it comes from:", last.TrustDomain,
-		agent.domain.TrustDomain)
-	m.note("  %s '%s/ad/l?agent=%s'", curl, last.Nodes[0].API, agent.Agent)
-	m.note("Ask %s in words for an agent that can do a task, and see why it is the one:", last.TrustDomain)
-	m.note("  %s '%s/discovery/query' -H 'Content-Type: application/json' -d '{\"query\":\"read the total of an "+
-		"invoice\",\"limit\":1,\"include_evidence\":true}'", curl, last.Nodes[0].API)
-	m.note("Save the proof of that agent's record:")
-	m.note("  %s -o %s '%s/proof'", curl, proof, mirror)
-	m.note("Verify it, without any network:")
-	m.note("  %s verify --bundle %s %s", m.opt.Program, shellQuote(agent.domain.Bundle), proof)
-	m.note("\nBe the commissioning tool with the command line:  . %s; %s lookup",
-		shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
-	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list",
-		shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
+
+	found := agent // of another domain, if there is one
+	if other, ok := m.sampleAt(len(m.Domains) - 1); ok {
+		found = other
+	}
+
+	m.note("\nIn another terminal, as a tool of %s that may register agents:", m.Domains[0].TrustDomain)
+	m.note("  . %s", shellQuote(filepath.Join(m.opt.Dir, "env.sh")))
+
+	for _, line := range [][2]string{
+		{"lookup", "the agents of all domains"},
+		{"discover 'read the total of an invoice'", "an agent that can do a task"},
+		{"get " + found.Agent + " --provenance", "who registered it, and how it got here"},
+		{"verify " + found.Agent + " --show", "its signatures, checked by the program itself"},
+	} {
+		m.note("  %s %-41s # %s", m.opt.Program, line[0], line[1])
+	}
+
+	m.note("As its operator, who may change keys and policy:")
+	m.note("  . %s; %s status", shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
+
+	m.printCurl(*agent, last)
 
 	if m.opt.Processes {
 		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:",
@@ -97,6 +102,22 @@ func (m *runningMesh) printReady() {
 	}
 
 	m.note("Logs are beside each node's configuration. Ctrl-C ends the mesh.")
+}
+
+// printCurl prints the commands that find an agent at another domain, and verify it, without
+// this program as the client.
+func (m *runningMesh) printCurl(agent sampleAgent, at Domain) {
+	curl := "curl -K " + shellQuote(filepath.Join(m.opt.Dir, "curlrc"))
+	mirror := fmt.Sprintf("%s/ad/r/%s/%s", at.Nodes[0].API, agent.domain.TrustDomain, agent.rid)
+	proof := shellQuote(filepath.Join(m.opt.Dir, "proof.json"))
+
+	m.note("\nBy HTTP: an agent of %s at %s, a query in words, and the proof of a record, verified offline:",
+		agent.domain.TrustDomain, at.TrustDomain)
+	m.note("  %s '%s/ad/l?agent=%s'", curl, at.Nodes[0].API, agent.Agent)
+	m.note("  %s '%s/discovery/query' -H 'Content-Type: application/json' -d '{\"query\":\"read the total of an "+
+		"invoice\",\"limit\":1,\"include_evidence\":true}'", curl, at.Nodes[0].API)
+	m.note("  %s -o %s '%s/proof'", curl, proof, mirror)
+	m.note("  %s verify --bundle %s %s\n", m.opt.Program, shellQuote(agent.domain.Bundle), proof)
 }
 
 func pids(d Domain) string {

@@ -33,7 +33,7 @@ authorities.`,
 				return cli.Usage("%w", err)
 			}
 
-			for _, name := range []string{"domains", "nodes", "port", "trace"} {
+			for _, name := range []string{"domains", "nodes", "port", "trace", "gateway", "insecure-loopback", "limits"} {
 				if c.Flags().Changed(name) {
 					options.Given = append(options.Given, name)
 				}
