@@ -93,7 +93,7 @@ func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow boo
 	}
 
 	if text := values.Get("since"); text != "" {
-		if query.Since, err = time.Parse(time.RFC3339, text); err != nil {
+		if query.Since, err = directory.ParseInstant(text); err != nil {
 			return query, false, directory.Refuse(directory.BadQuery,
 				"since must be a time such as 2026-01-02T15:04:05Z, got %.64q", text)
 		}

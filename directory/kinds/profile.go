@@ -213,7 +213,7 @@ func (o *object) instant(name string) time.Time {
 		return time.Time{}
 	}
 
-	at, err := time.Parse(time.RFC3339, s)
+	at, err := directory.ParseInstant(s)
 	if err != nil {
 		o.refuse(name, "%q is %.100q; it must be a time as RFC 3339 writes it, such as 2026-06-01T12:00:00Z", name, s)
 	}

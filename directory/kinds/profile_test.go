@@ -114,12 +114,13 @@ func TestProjectProfileRefuses(t *testing.T) {
 		`{` + id + name + description + bindings + `,"tags":["` + strings.Repeat("t", 129) + `"]}`: "/tags/0",
 		`{` + id + name + description + bindings +
 			`,"examples":[{"id":"x"}]}`: "/examples/0/text",
-		`{` + id + name + description + bindings + `,"auth":"none"}`:            "/auth",
-		`{` + id + name + description + bindings + `,"status":null}`:            "/status",
-		`{` + id + name + description + bindings + `,"version":1}`:              "/version",
-		`{` + id + name + description + bindings + `,"updated_at":"yesterday"}`: "/updated_at",
-		`{` + id + name + description + bindings + `,"expires_at":""}`:          "/expires_at",
-		`{"id":"search",` + name + description + bindings + `}`:                 "/id",
+		`{` + id + name + description + bindings + `,"auth":"none"}`:                         "/auth",
+		`{` + id + name + description + bindings + `,"status":null}`:                         "/status",
+		`{` + id + name + description + bindings + `,"version":1}`:                           "/version",
+		`{` + id + name + description + bindings + `,"updated_at":"yesterday"}`:              "/updated_at",
+		`{` + id + name + description + bindings + `,"expires_at":"2027-01-01T00:00:00,5Z"}`: "/expires_at", // FLD-013
+		`{` + id + name + description + bindings + `,"expires_at":""}`:                       "/expires_at",
+		`{"id":"search",` + name + description + bindings + `}`:                              "/id",
 	} {
 		d, err := directory.ParseDocument(directory.KindProfile, []byte(doc))
 		if err == nil {

@@ -105,10 +105,12 @@ func (f *auditFlags) query(now time.Time) (query directory.AuditQuery, err error
 		return query, nil
 	}
 
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if query.Since, err = time.Parse(layout, f.since); err == nil {
-			return query, nil
-		}
+	if query.Since, err = directory.ParseInstant(f.since); err == nil {
+		return query, nil
+	}
+
+	if query.Since, err = time.Parse(time.DateOnly, f.since); err == nil {
+		return query, nil
 	}
 
 	return query, cli.Usage("--since must be a time such as 2026-01-02T15:04:05Z, or a duration such as 1h, got %q",

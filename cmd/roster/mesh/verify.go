@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -272,7 +272,7 @@ func verdictFailure(verdict error, argument string, report *trust.Report) error 
 // options returns the options of this command's own flags.
 func (v *proofVerification) options(session connect.Session) (options trust.VerifyOptions, err error) {
 	if v.at != "" {
-		if options.At, err = time.Parse(time.RFC3339, v.at); err != nil {
+		if options.At, err = directory.ParseInstant(v.at); err != nil {
 			return options, cli.Usage("--at must be a time such as 2026-01-31T12:00:00Z, got %q", v.at)
 		}
 	}
