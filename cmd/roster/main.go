@@ -21,7 +21,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	ctx = cli.WithHangup(ctx)
 
-	console := cli.NewConsole(cli.StandardStreams(), programName())
+	console := cli.NewConsole(cli.StandardStreams(ctx), programName())
 	console.NoColor = noColor(os.Getenv)
 
 	p := &program{session: connect.Session{

@@ -91,8 +91,15 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 	// The file is decrypted again while it is sent. If it has changed since the check, that
 	// fails, and the directory applies nothing of an incomplete backup.
 	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
-	if session.IsInteractive() && r.ask(session, err, info.Position.String()) {
-		done, reply, err = client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
+	if session.IsInteractive() {
+		accepted, failed := r.ask(session, err, info.Position.String())
+		if failed != nil {
+			return failed
+		}
+
+		if accepted {
+			done, reply, err = client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
+		}
 	}
 
 	if err != nil {
@@ -118,10 +125,10 @@ var positionForm = regexp.MustCompile(`^([0-9]+\.)?[0-9]+$`)
 
 // ask asks a person to accept each consequence that a refusal names, and reports whether the person
 // accepts all.
-func (r *restore) ask(session connect.Session, err error, position string) bool {
+func (r *restore) ask(session connect.Session, err error, position string) (accepted bool, failed error) {
 	var refused *apiclient.Error
 	if !errors.As(err, &refused) || len(refused.Errors) == 0 {
-		return false
+		return false, nil
 	}
 
 	answers := bufio.NewScanner(io.LimitReader(session.Stdin, maxAnswers))
@@ -131,13 +138,13 @@ func (r *restore) ask(session connect.Session, err error, position string) bool 
 		session.Say("Accept that? Type yes to go on:")
 
 		if !answers.Scan() || strings.TrimSpace(answers.Text()) != "yes" {
-			return false
+			return false, answers.Err()
 		}
 	}
 
 	r.accept(refused.Errors, position)
 
-	return true
+	return true, nil
 }
 
 // maxAnswers bounds the bytes of the answers.

@@ -58,8 +58,8 @@ registered document gets a member "imported_from" with its source (the file, or 
 and SHA-256.
 
 With --dry-run nothing is registered; each document is validated and compared with the
-registration of its name, and the directory says whether it would accept it. With --keep the command keeps running and refreshes the imported
-registrations.
+registration of its name, and the directory says whether it would accept it. With --keep the
+command keeps running and refreshes the imported registrations.
 
 Exit codes: 0 all documents imported, 1 some refused.`,
 		Args: cli.Args("FILE|DIR|URL"),

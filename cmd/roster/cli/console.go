@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -16,14 +17,15 @@ type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	OutIsTerminal, ErrIsTerminal bool
-	OutColumns                   int // cells of a line of the terminal; 0 if that is unknown
+	InIsTerminal, OutIsTerminal, ErrIsTerminal bool
+
+	OutColumns int // cells of a line of the terminal; 0 if that is unknown
 }
 
-// StandardStreams returns the streams of this process.
-func StandardStreams() Streams {
+// StandardStreams returns the streams of this process. Reads of standard input end with ctx.
+func StandardStreams(ctx context.Context) Streams {
 	streams := Streams{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		In: input{ctx, os.Stdin}, InIsTerminal: isTerminal(os.Stdin), Out: os.Stdout, Err: os.Stderr,
 		OutIsTerminal: isTerminal(os.Stdout), ErrIsTerminal: isTerminal(os.Stderr),
 	}
 	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
@@ -72,10 +74,7 @@ func NewConsole(streams Streams, program string) *Console {
 
 // IsInteractive reports whether a person can answer questions: standard input is a
 // terminal.
-func (c *Console) IsInteractive() bool {
-	file, isFile := c.Stdin.(*os.File)
-	return isFile && isTerminal(file)
-}
+func (c *Console) IsInteractive() bool { return c.streams.InIsTerminal }
 
 // Note prints a line for a person on standard error, unless -q is given.
 func (c *Console) Note(format string, args ...any) {

@@ -25,6 +25,8 @@ func FailureOf(err error) *Failure {
 		invalid  *directory.Error
 	)
 	switch {
+	case errors.Is(err, errInterrupted):
+		return &Failure{Code: ExitInterrupted, Message: "interrupted", err: err}
 	case errors.As(err, &failure):
 		return failure
 	case errors.Is(err, context.Canceled):

@@ -2,6 +2,7 @@
 package setup
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -17,7 +18,6 @@ type initialisation struct {
 	session        connect.Session
 	given          answers
 	nonInteractive bool
-	flags          interface{ Changed(string) bool }
 }
 
 // Command returns the command that configures a new domain.
@@ -34,15 +34,18 @@ domain.
 Each member is NAME=ADDRESS, or an address alone that is also the name: one, three or five
 nodes. A node listens on four ports from --port on: API, admin, cluster and gossip.
 
-On a terminal the command asks for the values that no flag gives. Nothing is overwritten.`,
+With --join, write the configuration of one node that joins a domain: --join is the address
+of any of the domain's nodes. An operator admits the node once, with "roster raft admit".
+
+On a terminal the command asks for the trust domain and the members if no flag gives them.
+Nothing is overwritten, and nothing is written if the command fails.`,
 		Example: "  roster ca init alpha.test\n" +
 			"  roster init --members a=10.0.0.1,b=10.0.0.2,c=10.0.0.3\n" +
 			"  roster init /etc/roster --trust-domain alpha.test --members a.alpha.test " +
-			"--identities unix:///run/spire/sockets/agent.sock",
+			"--identities unix:///run/spire/sockets/agent.sock\n" +
+			"  roster init --join 10.0.0.1 --members d=10.0.0.4",
 		Args: cli.AtMostOne("DIR"),
-		RunE: func(c *cobra.Command, args []string) error {
-			run.flags = c.Flags()
-
+		RunE: func(_ *cobra.Command, args []string) error {
 			return run.run(append(args, ".")[0])
 		},
 	}
@@ -52,6 +55,9 @@ On a terminal the command asks for the values that no flag gives. Nothing is ove
 		"trust `DOMAIN` of the directory (default: that of the certificate authority)")
 	flags.StringSliceVar(&run.given.members, "members", nil,
 		"`NAME=ADDRESS`, with commas, of one, three or five nodes")
+	flags.StringSliceVar(&run.given.join, "join", nil,
+		"`ADDRESS` of a domain's node, HOST or HOST:PORT of its listen.cluster, at which one new node joins; more "+
+			"than one with commas")
 	flags.StringVar(&run.given.publicURL, "public-url", "",
 		"`URL` at which clients and peers reach the directory (default: that of the first node)")
 	flags.StringVar(&run.given.identities, "identities", fromCA,
@@ -81,9 +87,9 @@ func (i *initialisation) run(dir string) error {
 		return cli.Failed(cli.ExitFailed, "cannot write the configuration: %w", err)
 	}
 
-	if p.identities == fromCA {
+	if p.identities == fromCA && !p.joins() {
 		if err := i.saveContext(p); err != nil {
-			return err
+			return errors.Join(err, p.remove())
 		}
 	}
 
@@ -138,23 +144,15 @@ func (i *initialisation) complete() error {
 // questions returns the questions for the values that no flag gives.
 func (i *initialisation) questions() []question {
 	var list []question
-	add := func(flag string, q question) {
-		if !i.flags.Changed(flag) {
-			list = append(list, q)
-		}
-	}
-
 	if i.given.trustDomain == "" {
-		add("trust-domain", question{"Trust domain, such as alpha.test", "",
+		list = append(list, question{"Trust domain, such as alpha.test",
 			func(answer string) { i.given.trustDomain = answer }})
 	}
 
-	add("members", question{"Nodes, as NAME=ADDRESS with commas (1, 3 or 5)", "",
-		func(answer string) { i.given.members = strings.Split(strings.ReplaceAll(answer, " ", ""), ",") }})
-	add("public-url", question{"URL of the directory (- for that of the first node)", "-",
-		func(answer string) { i.given.publicURL = strings.TrimPrefix(answer, "-") }})
-	add("identities", question{"Source of the nodes' SVIDs: ca, files, or unix:///PATH of a Workload API", fromCA,
-		func(answer string) { i.given.identities = answer }})
+	if len(i.given.members) == 0 {
+		list = append(list, question{"Nodes, as NAME=ADDRESS with commas (1, 3 or 5)",
+			func(answer string) { i.given.members = strings.Split(strings.ReplaceAll(answer, " ", ""), ",") }})
+	}
 
 	return list
 }
@@ -165,7 +163,7 @@ func (i *initialisation) check(p *plan) error {
 		return cli.Failed(cli.ExitConflict, "%w", err).WithHint("Choose another DIR, or remove what is there.")
 	}
 
-	if p.identities != fromCA {
+	if p.identities != fromCA || p.joins() {
 		return nil
 	}
 
@@ -242,6 +240,11 @@ func (i *initialisation) next(p *plan) {
 			"spiffe://%s/ops/.", p.trustDomain.Name())
 	}
 
+	if p.joins() {
+		i.session.Note("Next, as an operator of %s:", p.trustDomain.Name())
+		i.session.Note("  %s raft admit %s", i.session.Program, p.members[0].id)
+	}
+
 	i.session.Note("Next, on each node with its directory:")
 
 	for _, m := range p.members {
@@ -249,7 +252,7 @@ func (i *initialisation) next(p *plan) {
 			cli.ShellQuote(filepath.Join(p.nodeDir(m), configFile)))
 	}
 
-	if p.identities == fromCA {
+	if p.identities == fromCA && !p.joins() {
 		i.session.Note("Then: %s --context %s status", i.session.Program, p.trustDomain.Name())
 	}
 }

@@ -35,8 +35,11 @@ type plan struct {
 	trustDomain spiffeid.TrustDomain
 	publicURL   string
 	members     []member
-	identities  string // fromCA, fromFiles, or the address of a Workload API
-	ca          string // directory of the certificate authority
+	join        []string // cluster addresses of the domain that the only member joins; empty for a new domain
+	identities  string   // fromCA, fromFiles, or the address of a Workload API
+	ca          string   // directory of the certificate authority
+
+	newParents []string // dir and directories above it that write makes, the deepest first
 }
 
 // A member is one node of the domain, as its configuration names it.
@@ -70,8 +73,17 @@ func newPlan(dir string, given answers) (*plan, error) {
 		return nil, err
 	}
 
+	if p.join, err = parseJoin(given.join, given.port); err != nil {
+		return nil, err
+	}
+
+	if p.joins() && len(p.members) > 1 {
+		return nil, fmt.Errorf("--members: must be the one node that joins, got %d; run the command once for each",
+			len(p.members))
+	}
+
 	if p.publicURL == "" {
-		p.publicURL = p.members[0].api()
+		p.publicURL = p.firstAPI()
 	}
 
 	if u, err := url.Parse(p.publicURL); err != nil || u.Host == "" || p.publicURL != "https://"+u.Host {
@@ -86,6 +98,44 @@ func newPlan(dir string, given answers) (*plan, error) {
 	}
 
 	return p, nil
+}
+
+// joins reports whether the plan is of a node that joins a domain.
+func (p *plan) joins() bool { return len(p.join) > 0 }
+
+// firstAPI returns the API of the domain's first node, as far as the plan has it.
+func (p *plan) firstAPI() string {
+	if !p.joins() {
+		return p.members[0].api()
+	}
+
+	host, _, _ := net.SplitHostPort(p.join[0])
+
+	return member{host: host, port: p.members[0].port}.api()
+}
+
+// parseJoin reads addresses to join at, HOST or HOST:PORT of listen.cluster each.
+func parseJoin(list []string, port int) ([]string, error) {
+	var join []string
+	for _, text := range list {
+		host, cluster, err := net.SplitHostPort(text)
+		if err != nil {
+			host, cluster = strings.Trim(text, "[]"), strconv.Itoa(port+clusterOffset)
+		}
+
+		number, err := strconv.ParseUint(cluster, 10, 16)
+		if err != nil || number == 0 {
+			return nil, fmt.Errorf("--join: %q: the port must be from 1 to 65535", text)
+		}
+
+		if host, err = parseHost(host); err != nil {
+			return nil, fmt.Errorf("--join: %q: %w", text, err)
+		}
+
+		join = append(join, net.JoinHostPort(host, cluster))
+	}
+
+	return join, nil
 }
 
 // parseMembers reads a list of members, NAME=HOST or HOST each.
@@ -110,7 +160,8 @@ func parseMembers(td spiffeid.TrustDomain, list []string, port int) ([]member, e
 				"write NAME=ADDRESS", each)
 		}
 
-		if err := checkHost(host); err != nil {
+		host, err := parseHost(strings.Trim(host, "[]"))
+		if err != nil {
 			return nil, fmt.Errorf("--members: %q: %w", each, err)
 		}
 
@@ -133,18 +184,21 @@ func parseMembers(td spiffeid.TrustDomain, list []string, port int) ([]member, e
 // hostName is a DNS name.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
 
-// checkHost accepts an IP address or a DNS name at which other nodes can reach a node.
-func checkHost(host string) error {
+// parseHost returns an IP address, in its one form, or a DNS name at which other nodes can reach
+// a node.
+func parseHost(host string) (string, error) {
 	ip := net.ParseIP(host)
 
 	switch {
 	case ip != nil && ip.IsUnspecified():
-		return errors.New("an address at which the other nodes reach it is needed, not the unspecified one")
-	case ip == nil && !hostName.MatchString(host):
-		return fmt.Errorf("%q is neither an IP address nor a DNS name; ports follow from --port", host)
+		return "", errors.New("an address at which the other nodes reach it is needed, not the unspecified one")
+	case ip != nil:
+		return ip.String(), nil
+	case !hostName.MatchString(host):
+		return "", fmt.Errorf("%q is neither an IP address nor a DNS name; ports follow from --port", host)
 	}
 
-	return nil
+	return host, nil
 }
 
 // address returns the address of one of the member's listeners for other hosts.

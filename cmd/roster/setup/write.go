@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/roster-mesh/roster/cmd/roster/authority"
@@ -36,14 +38,49 @@ func (p *plan) nodeDir(m member) string { return filepath.Join(p.dir, m.name) }
 // operatorDir is the directory of the operator's files.
 func (p *plan) operatorDir() string { return filepath.Join(p.dir, "operator") }
 
-// checkNothingExists refuses a directory with files that the plan would write.
-func (p *plan) checkNothingExists() error {
-	dirs := []string{p.operatorDir()}
+// dirs returns the directories that the plan makes.
+func (p *plan) dirs() []string {
+	var dirs []string
+	if !p.joins() {
+		dirs = append(dirs, p.operatorDir())
+	}
+
 	for _, m := range p.members {
 		dirs = append(dirs, p.nodeDir(m))
 	}
 
-	for _, dir := range dirs {
+	return dirs
+}
+
+// remove removes what write has written, so that a second try finds nothing.
+func (p *plan) remove() error {
+	var failed error
+	for _, dir := range p.dirs() {
+		failed = errors.Join(failed, os.RemoveAll(dir))
+	}
+
+	for _, parent := range p.newParents {
+		failed = errors.Join(failed, os.Remove(parent))
+	}
+
+	return failed
+}
+
+// missingParents returns a directory and those above it that do not exist, the deepest first.
+func missingParents(dir string) []string {
+	var missing []string
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return missing
+		}
+
+		missing = append(missing, dir)
+	}
+}
+
+// checkNothingExists refuses a directory with files that the plan would write.
+func (p *plan) checkNothingExists() error {
+	for _, dir := range p.dirs() {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s exists: nothing is overwritten", dir)
 		}
@@ -53,8 +90,19 @@ func (p *plan) checkNothingExists() error {
 }
 
 // write writes the configuration of each member and, from a certificate authority, the
-// SVIDs of the members and of the first operator.
+// SVIDs of the members and of the first operator; or nothing, if it fails.
 func (p *plan) write() error {
+	p.newParents = missingParents(p.dir)
+
+	err := p.writeAll()
+	if err != nil {
+		err = errors.Join(err, p.remove())
+	}
+
+	return err
+}
+
+func (p *plan) writeAll() error {
 	var ca *authority.Store
 	if p.identities == fromCA {
 		var err error
@@ -70,7 +118,7 @@ func (p *plan) write() error {
 	}
 
 	for _, m := range p.members {
-		if err := p.writeNode(m, ca); err != nil {
+		if err := p.writeConfig(m); err != nil {
 			return err
 		}
 	}
@@ -79,14 +127,24 @@ func (p *plan) write() error {
 		return nil
 	}
 
+	for _, m := range p.members {
+		if err := p.issue(ca, m); err != nil {
+			return err
+		}
+	}
+
+	if p.joins() {
+		return nil // the domain has an operator
+	}
+
 	dir := p.operatorDir()
 
 	return issue(ca, dir, "operator", authority.Request{Path: operatorPath})
 }
 
-// writeNode writes the files of one member. The configuration is read again as a node
-// would, so that a mistake shows here.
-func (p *plan) writeNode(m member, ca *authority.Store) error {
+// writeConfig writes the configuration of one member. It is read again as a node would, so
+// that a mistake shows here, before the authority records an SVID.
+func (p *plan) writeConfig(m member) error {
 	dir := p.nodeDir(m)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -97,13 +155,14 @@ func (p *plan) writeNode(m member, ca *authority.Store) error {
 		return err
 	}
 
-	if _, err := config.Load(file); err != nil {
-		return err
-	}
+	_, err := config.Load(file)
 
-	if ca == nil {
-		return nil
-	}
+	return err
+}
+
+// issue writes the SVIDs of one member.
+func (p *plan) issue(ca *authority.Store, m member) error {
+	dir := p.nodeDir(m)
 
 	return errors.Join(
 		issue(ca, dir, "node", authority.Request{Path: m.id.Path(), Hosts: m.hosts(p.publicURL)}),
@@ -129,12 +188,12 @@ func issue(ca *authority.Store, dir, name string, request authority.Request) err
 func (p *plan) render(m member) []byte {
 	return []byte(strings.NewReplacer(
 		"{id}", m.id.String(),
-		"{trust_domain}", p.trustDomain.Name(),
-		"{public_url}", p.publicURL,
-		"{api}", m.listen(0),
-		"{admin}", m.admin(),
-		"{cluster}", m.listen(clusterOffset),
-		"{gossip}", m.listen(gossipOffset),
+		"{trust_domain}", scalar(p.trustDomain.Name()),
+		"{public_url}", scalar(p.publicURL),
+		"{api}", scalar(m.listen(0)),
+		"{admin}", scalar(m.admin()),
+		"{cluster}", scalar(m.listen(clusterOffset)),
+		"{gossip}", scalar(m.listen(gossipOffset)),
 		"{identity}", p.identitySection(),
 		"{members}", p.membersSection(),
 		"{gateway_identity}", p.gatewaySection(),
@@ -151,7 +210,7 @@ func (p *plan) identitySection() string {
 	}
 
 	return "  # A SPIFFE Workload API, such as a SPIRE agent's, provides and renews them.\n" +
-		"  workload_api: " + p.identities
+		"  workload_api: " + scalar(p.identities)
 }
 
 const identityFiles = "  cert: " + certFile + "\n  key: " + keyFile + "\n  bundle: " + bundleFile
@@ -166,12 +225,41 @@ func (p *plan) gatewaySection() string {
 		"\n  identity: {cert: gateway.pem, key: gateway.key}"
 }
 
-// membersSection returns the list of all members.
+// membersSection returns the list of all members, or this one and the addresses to join at.
 func (p *plan) membersSection() string {
-	var list []string
-	for _, m := range p.members {
-		list = append(list, "  - id: "+m.id.String()+"\n    cluster: "+m.address(clusterOffset)+"\n    api: "+m.api())
+	lines := []string{"# The nodes with which the domain begins, the same list on each node.", "members:"}
+	if p.joins() {
+		lines = []string{"# This node; the others are found at join.", "members:"}
 	}
 
-	return strings.Join(list, "\n")
+	for _, m := range p.members {
+		lines = append(lines, "  - id: "+scalar(m.id.String()), "    cluster: "+scalar(m.address(clusterOffset)),
+			"    api: "+scalar(m.api()))
+	}
+
+	if p.joins() {
+		lines = append(lines, "", "# Cluster addresses of the domain's nodes, at one of which this node joins.", "join:")
+	}
+
+	for _, address := range p.join {
+		lines = append(lines, "  - "+scalar(address))
+	}
+
+	return strings.Join(lines, "\n")
 }
+
+// plainScalar is text that YAML reads as itself: it has a dot or a colon, and a letter that no number
+// has; or it is an IPv4 address with a port.
+var plainScalar = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9._/-]*(?:\.|://)[A-Za-z0-9._:/-]*[A-Za-z0-9_/-]|` +
+	`[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+:[0-9]+)$`)
+
+// scalar returns a text as a scalar of YAML, quoted if it could be read as anything else.
+func scalar(text string) string {
+	if plainScalar.MatchString(text) && (strings.ContainsAny(text, notInNumbers) || strings.Count(text, ".") == 3) {
+		return text
+	}
+
+	return strconv.Quote(text)
+}
+
+const notInNumbers = "ghijklmnopqrstuvwyzGHIJKLMNOPQRSTUVWYZ"
