@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 FUZZTIME ?= 20s
 NIGHTLY_SEEDS ?= 100
 
-.PHONY: help build install release image test race lint deploy fuzz bench requirements reference nightly ci
+.PHONY: help build install release image test stories race lint deploy fuzz bench requirements reference nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -25,8 +25,11 @@ release: ## a signed release in ./dist, with KEY=FILE, a private key of Ed25519 
 image: ## the image roster:local, with docker, podman or buildah
 	GO=$(GO) deploy/image
 
-test: ## all tests
+test: ## go test ./...: all tests but the stories that start processes; some six minutes of one core
 	$(GO) test -timeout 30m ./...
+
+stories: ## all tests, with the stories of real processes and whole meshes in full; more than 20 minutes of one core
+	STORIES=1 $(GO) test -timeout 60m ./...
 
 race: ## the short set of tests under the race detector
 	$(GO) test -race -short -timeout 30m ./...

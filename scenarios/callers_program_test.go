@@ -19,9 +19,7 @@ import (
 //
 // Requirement: TRUST-005, TRUST-006
 func TestProgramAuthenticates(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
+	story(t)
 
 	path, err := program()
 	if err != nil {

@@ -329,9 +329,7 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 //
 // Requirement: FORM-001, FORM-002, FORM-003
 func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
+	story(t)
 
 	t.Parallel() // most of its time it waits for processes
 

@@ -40,9 +40,7 @@ const device = "cable0"
 func newCable(t *testing.T) *cable {
 	t.Helper()
 
-	if testing.Short() {
-		t.Skip("starts processes in network namespaces")
-	}
+	story(t)
 
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces")

@@ -53,9 +53,7 @@ func TestTheModuleReplacesNothing(t *testing.T) {
 //
 // Requirement: FORM-008
 func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the program from a module proxy")
-	}
+	story(t)
 
 	proxy := publish(t)
 	bin := t.TempDir()

@@ -51,9 +51,7 @@ func names(t *testing.T, c *apiclient.Client, prefix string) (map[string]bool, e
 //
 // Requirement: FORM-006
 func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a mutant and starts processes")
-	}
+	story(t)
 
 	t.Parallel() // most of its time it waits for processes
 

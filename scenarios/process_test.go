@@ -59,8 +59,16 @@ type processes struct {
 // and when its nodes listen there, another mesh could choose one of them.
 var starting sync.Mutex
 
-// startProcesses runs roster dev --processes and waits until it is ready.
+// startProcesses is startProgram of a story.
 func startProcesses(t *testing.T, flags ...string) *processes {
+	t.Helper()
+	story(t)
+
+	return startProgram(t, flags...)
+}
+
+// startProgram runs roster dev --processes and waits until it is ready.
+func startProgram(t *testing.T, flags ...string) *processes {
 	t.Helper()
 
 	if testing.Short() {
@@ -266,7 +274,7 @@ func (p *processes) client(domain, n int, who string) *apiclient.Client {
 // TestScripts runs every HTTP script against the real binary. Every answer must
 // also be as /openapi.json describes it.
 func TestScripts(t *testing.T) {
-	p := startProcesses(t, "--domains", "1", "--sample", "0")
+	p := startProgram(t, "--domains", "1", "--sample", "0")
 	identities := map[string]string{"ada": "agent/ada", "bob": "agent/bob", "eve": "agent/eve",
 		"commissioner": "tool/commissioner", "operator": "ops/operator", "reader": "client/reader", "anonymous": ""}
 

@@ -111,6 +111,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 //
 // Requirement: TRUST-010
 func TestRotatedKeysOverlap(t *testing.T) {
+	story(t)
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, Unhurried: true})
 		alpha, beta := m.Domain("alpha.test").Nodes, m.Domain("beta.test").Nodes

@@ -33,8 +33,22 @@ func TestMain(m *testing.M) {
 // wan is the network of the stories without faults.
 var wan = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.001}
 
-// runStory runs a story in a bubble of its own for each seed: one under -short, n
-// otherwise, or STORY_SEEDS of them.
+// stories reports whether stories run in full: STORIES asks for it, or STORY_LONG for more.
+func stories() bool {
+	return !testing.Short() && (os.Getenv("STORIES") != "" || os.Getenv("STORY_LONG") != "")
+}
+
+// story skips a test that takes minutes with its like, unless stories run in full.
+func story(t *testing.T) {
+	t.Helper()
+
+	if !stories() {
+		t.Skip("a long story; make stories runs it")
+	}
+}
+
+// runStory runs a story in a bubble of its own for each seed: n in full, else one, or
+// STORY_SEEDS of them.
 func runStory(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 	n = full(n, 1)
 	if s, err := strconv.Atoi(os.Getenv("STORY_SEEDS")); err == nil {
@@ -61,9 +75,9 @@ func long(n, usual int) int {
 	return n
 }
 
-// full returns n, or short under -short.
+// full returns n where stories run in full, else short.
 func full(n, short int) int {
-	if testing.Short() {
+	if !stories() {
 		return short
 	}
 

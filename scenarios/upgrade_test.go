@@ -20,9 +20,7 @@ import (
 //
 // Requirement: OPS-012
 func TestTwoReleasesShareADomain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
+	story(t)
 
 	previous := previousRelease(t)
 

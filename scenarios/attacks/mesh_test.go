@@ -63,6 +63,11 @@ func startMeshWith(t *testing.T, change func(text string) string, flags ...strin
 // startMeshIn is startMesh in a directory. stop ends the mesh before the test ends.
 func startMeshIn(t *testing.T, dir string, flags []string) (m *runningMesh, stop func()) {
 	t.Helper()
+
+	if os.Getenv("STORIES") == "" && os.Getenv("STORY_LONG") == "" {
+		t.Skip("a long story; make stories runs it")
+	}
+
 	args := append([]string{"dev", "--processes", "--port", "0", "--dir", dir, "--sample", "0", "--limits"}, flags...)
 	cmd := exec.Command(programPath, args...)
 
