@@ -565,6 +565,7 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 		caller:  caller,
 		polls:   newShares(m.cfg.Division, m.cfg.Polls),
 		replies: newShares(m.cfg.Division, m.cfg.Pages),
+		workers: newWorkers(m.cfg.Division, m.cfg.Polls+m.cfg.Pages),
 		shows:   limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	mux := http.NewServeMux()

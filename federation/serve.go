@@ -38,6 +38,7 @@ type server struct {
 
 	polls   *limit.Shares                      // of requests with a wait
 	replies *limit.Shares                      // of requests without a wait
+	workers *limit.Fair                        // of pages and records that are being read
 	shows   *limit.Rates[spiffeid.TrustDomain] // of evidence
 }
 
@@ -46,11 +47,15 @@ type server struct {
 // after a data loss. Without the limit, a domain that sends many requests and reads the
 // answers slowly could exhaust memory.
 func newShares(division limit.Division, n int) *limit.Shares {
+	return limit.NewShares(sharesOf(division, n))
+}
+
+func sharesOf(division limit.Division, n int) limit.SharesConfig {
 	cfg := division.Of(int64(n), nil)
 	cfg.OwnID = cfg.Places
 	cfg.ForOperators = 0
 
-	return limit.NewShares(cfg)
+	return cfg
 }
 
 // party is the party of a node's request in a pool.
@@ -280,7 +285,7 @@ func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.
 			return "", errNotListed
 		}
 
-		text, err := s.holdings.pageOf(from, query)
+		text, err := s.readPage(r, from, query)
 		if err != nil || text != "" || query.Wait == 0 || query.Keys != nil &&
 			query.Keys.Before(s.access.keysIssue(query.Origin)) {
 			return text, err
@@ -305,6 +310,17 @@ func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.
 			}
 		}
 	}
+}
+
+// readPage is pageOf with a worker's place.
+func (s *server) readPage(r *http.Request, from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
+	work := s.work(nil, r)
+	if err := work.begin(); err != nil {
+		return "", err
+	}
+	defer work.end()
+
+	return s.holdings.pageOf(from, query)
 }
 
 // A pinger sends interim responses to a caller whose pull is held, so that the caller knows
@@ -388,9 +404,15 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return unavailable(store.ErrStalled)
 	}
 
+	work := s.work(w, r)
+	if err := work.begin(); err != nil {
+		return err
+	}
+	defer work.end()
+
 	w.Header().Set("Content-Type", protocol.TypeNDJSON)
 	w.Header().Set("Cache-Control", "no-store")
-	out, done := s.codecs.Compress(w, r)
+	out, done := s.codecs.Compress(work, r)
 	defer done()
 
 	names := make([]protocol.RecordName, len(req.Names))

@@ -185,10 +185,10 @@ func TestAPeerHasTheShareOfTwoIdentities(t *testing.T) {
 	m := startMesh(t, "--domains", "3")
 	node := m.Domains[0].Nodes[0]
 
-	one := m.queries(node, m.foreign(1, 1))
+	one := m.queries(node, m.foreign(1, "/agent", 1))
 
 	many := make(chan float64, 1)
-	clients := m.foreign(2, identities)
+	clients := m.foreign(2, "/agent", identities)
 	m.connect(node, clients)
 
 	go func() { many <- m.queries(node, clients) }()
@@ -215,7 +215,7 @@ func TestAPeerHasTheShareOfTwoIdentities(t *testing.T) {
 		t.Errorf("all others of its domain have %d watches, want a sixteenth as well", of)
 	}
 
-	if of := m.watches(node, m.foreign(1, 1)); of != 64 {
+	if of := m.watches(node, m.foreign(1, "/agent", 1)); of != 64 {
 		t.Errorf("an identity of another domain has %d watches", of)
 	}
 
@@ -264,7 +264,7 @@ func TestAPeerHoldsFewPlacesOfAnAgent(t *testing.T) {
 
 	held := 0
 
-	for _, client := range m.foreign(1, 20) {
+	for _, client := range m.foreign(1, "/agent", 20) {
 		for stream(client) == http.StatusOK {
 			held++
 		}
@@ -279,8 +279,8 @@ func TestAPeerHoldsFewPlacesOfAnAgent(t *testing.T) {
 	}
 }
 
-// foreign returns clients of the first domain that show identities of another.
-func (m *runningMesh) foreign(domain, count int) (clients []*http.Client) {
+// foreign returns clients of the first domain that show identities of another, below a path.
+func (m *runningMesh) foreign(domain int, path string, count int) (clients []*http.Client) {
 	m.t.Helper()
 
 	certificate, err := os.ReadFile(m.Domains[domain].Bundle)
@@ -291,7 +291,7 @@ func (m *runningMesh) foreign(domain, count int) (clients []*http.Client) {
 	must(m.t, err)
 
 	for i := range count {
-		svid, err := ca.Issue(fmt.Sprintf("/agent/%d", i), time.Hour, time.Now())
+		svid, err := ca.Issue(fmt.Sprintf("%s/%d", path, i), time.Hour, time.Now())
 		must(m.t, err)
 
 		clients = append(clients, m.client(&tls.Config{
