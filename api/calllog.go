@@ -20,7 +20,7 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 
 	switch {
 	case status >= http.StatusBadRequest:
-		level, message = refusalLevel(call, status)
+		level, message = s.refusalLevel(call, status)
 	case call.Audited:
 		level = quiet
 	}
@@ -67,13 +67,15 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 }
 
 // refusalLevel returns the level and the message of a call that was refused. The overload
-// logs those that it sheds itself.
-func refusalLevel(call *request.Call, status int) (slog.Level, string) {
+// logs those that it sheds itself. A node that stops leaves callers to the other nodes.
+func (s *Server) refusalLevel(call *request.Call, status int) (slog.Level, string) {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError, "request failed"
 	case call.Refusal != nil && call.Refusal.Err.Problem == directory.Overloaded:
 		return quiet, "request"
+	case status == http.StatusServiceUnavailable && s.draining.Load():
+		return notable, "request"
 	case status > http.StatusNotImplemented:
 		return slog.LevelWarn, "request not answered"
 	}

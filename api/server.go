@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -63,6 +64,7 @@ type Server struct {
 	router    *router
 	params    knownParams
 	handler   http.Handler
+	draining  atomic.Bool
 }
 
 // New returns a server.
@@ -225,6 +227,7 @@ func (s *Server) SetLimits(general admission.Limits, callers []admission.CallerL
 // Drain ends the streams of events, each with its reason. A node that stops calls it
 // first, since they would go on for ever.
 func (s *Server) Drain() {
+	s.draining.Store(true)
 	s.surfaces.watch.Drain()
 	s.surfaces.audit.Drain()
 }

@@ -160,7 +160,7 @@ func (c *contacts) run() {
 		leader, ok := c.group.leader()
 		c.follow(ok && leader.ID != c.cfg.Node)
 
-		if !c.group.leading.Load() {
+		if !c.group.leading.Load() || c.group.stopping.Load() {
 			clear(c.logged)
 			continue
 		}

@@ -31,6 +31,8 @@ type group struct {
 	process uint64 // random: tells this process from another one with the same identity
 	// duplicate says that another process with this node's identity has its seat.
 	duplicate atomic.Bool
+	stopping  atomic.Bool // its process stops: the others may, too
+	wasSeated atomic.Bool // the domain had this node as a member since it was opened
 }
 
 func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {

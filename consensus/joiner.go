@@ -232,6 +232,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		case id == j.cfg.Node: // at another of its own addresses
 		case answer.Done:
 			j.group.duplicate.Store(false)
+			j.group.wasSeated.Store(true)
 
 			return j.storage.enter()
 		case answer.Problem != "":
@@ -265,6 +266,7 @@ func (j *joiner) run() {
 		if j.isSeated() {
 			knocking = joinPause
 			j.group.outside.Store(nil)
+			j.group.wasSeated.Store(true)
 		} else {
 			pause, knocking = knocking, min(knocking*5/4, joinPauseLongest)
 
@@ -277,7 +279,8 @@ func (j *joiner) run() {
 			said = ""
 		} else if why != said && j.life.closing.Err() == nil {
 			said = why
-			j.log.Info("waiting to be admitted to the domain, or for changes of this member to be made", "reason", why)
+			level, message := j.waiting()
+			j.log.Log(j.life.closing, level, message, "reason", why)
 		}
 
 		select {
@@ -286,6 +289,29 @@ func (j *joiner) run() {
 			return
 		}
 	}
+}
+
+// waiting says for what this node waits, which is no member as its configuration says. An operator has to
+// act on a warning.
+func (j *joiner) waiting() (slog.Level, string) {
+	_, is := j.group.server(j.cfg.Node)
+	_, led := j.group.leader()
+	outside := j.group.outside.Load() != nil
+
+	switch {
+	case j.group.duplicate.Load():
+		return slog.LevelWarn, "another process has this node's identity and its seat; this one takes no part in the domain"
+	case outside && j.group.wasSeated.Load():
+		return slog.LevelInfo, "this node was removed from its domain; stop it, or admit it again"
+	case outside && is:
+		return slog.LevelWarn, "waiting to be let back into the domain"
+	case outside:
+		return slog.LevelInfo, "waiting to be admitted to the domain"
+	case !led:
+		return slog.LevelInfo, "waiting for a leader: a majority of the domain's nodes must run"
+	}
+
+	return slog.LevelInfo, "waiting for the leader to take over this member's address, versions or listeners"
 }
 
 // noteOutside notes why this node is no member, if so: by its own knowledge or the leader's

@@ -26,7 +26,7 @@ func (s *Store) start() (err error) {
 		}
 	}()
 
-	log := raftlog.New(s.log)
+	log := raftlog.New(s.log, s.group.stopping.Load)
 
 	s.messenger.cluster = transport.New(transport.Options{
 		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
@@ -106,6 +106,8 @@ func (s *Store) startLoops() {
 
 // shutdown is safe after a start that failed halfway.
 func (s *Store) shutdown() error {
+	s.Stopping()
+
 	var errs []error
 
 	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() {

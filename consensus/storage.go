@@ -73,6 +73,10 @@ func (s *storage) open(log hclog.Logger) (err error) {
 		return err
 	}
 
+	if empty {
+		s.log.Info("this node has no state on its disk and begins anew", "dir", s.cfg.Dir)
+	}
+
 	// A node without the key, or whose store doesn't know it, was not let in.
 	let, _ := s.disk.Votes.GetUint64(enteredKey)
 	if !empty || let == 1 || len(s.cfg.Join) == 0 {

@@ -313,7 +313,7 @@ func (s *Store) Ready() error {
 	case s.group.leading.Load():
 		return nil
 	case s.group.outside.Load() != nil:
-		return fmt.Errorf("this node is no member of its domain: %s", *s.group.outside.Load())
+		return fmt.Errorf("%w: %s", ErrOutside, *s.group.outside.Load())
 	case !ok:
 		return errNoLeader
 	case leader.ID == s.cfg.Node:
@@ -339,6 +339,16 @@ func (s *Store) Clock() ClockState {
 
 	return clock
 }
+
+// ErrOutside says that this node is no member of its domain: it was removed, or not admitted yet.
+var ErrOutside = errors.New("this node is no member of its domain")
+
+// IsOutside reports whether this node is known to be no member of its domain.
+func (s *Store) IsOutside() bool { return s.group.outside.Load() != nil }
+
+// Stopping says that this node's process stops, and perhaps those of the other members: that they are lost
+// is no warning from now on. Close follows it.
+func (s *Store) Stopping() { s.group.stopping.Store(true) }
 
 // Transfer transfers the leadership to a member, or to the best one if to is zero, and
 // returns once it has it and this member knows that. If the answer is lost, the new leader

@@ -170,6 +170,7 @@ func (n *Node) Drain() {
 	drain := n.reloader.current.Load().Drain
 	n.log.Info("stopping", "drain_ms", drain.Milliseconds())
 	n.draining.Store(true)
+	n.store.Stopping()
 	<-time.After(drain)
 }
 
@@ -193,6 +194,9 @@ func (n *Node) Close() error {
 
 	return n.life.close(bound)
 }
+
+// errStopping says why a node that stops is not ready.
+var errStopping = errors.New("the node is stopping")
 
 // ID returns the node's SPIFFE ID.
 func (n *Node) ID() spiffeid.ID { return n.id }
@@ -219,7 +223,7 @@ func (n *Node) Alive() {
 // sign and can write its audit trail, and does not stop; else the check that fails.
 func (n *Node) Ready() error {
 	if n.draining.Load() {
-		return errors.New("the node is stopping")
+		return errStopping
 	}
 
 	if err := n.source.Err(); err != nil {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -85,6 +86,7 @@ type stateLog struct {
 	lines     *rate.Limiter // of leaders and of readiness: stateLines
 	following spiffeid.ID   // the leader that was logged last
 	isReady   bool          // as it was logged last
+	unready   time.Time     // since when it is not ready; the time of the last check while it is
 	warned    string        // the SVID of which the end was announced, by its serial number
 	expired   string        // the SVID of which the end was logged
 }
@@ -94,6 +96,7 @@ const (
 	stateInterval = 500 * time.Millisecond
 	stateLines    = 20               // at once
 	stateLinePace = 10 * time.Second // later one
+	unreadyNotice = 2 * time.Second  // after which a node that is not ready says so
 	svidNotice    = 24 * time.Hour   // before an SVID ends; a quarter of its lifetime if that is less
 )
 
@@ -120,11 +123,22 @@ func (l *stateLog) check(now time.Time) {
 		l.log.Info("leader elected", "leader", leader.String())
 	}
 
-	if err := l.ready(); (err == nil) != l.isReady && l.lines.AllowN(now, 1) {
+	err := l.ready()
+	if err == nil || l.unready.IsZero() {
+		l.unready = now
+	}
+
+	// After an election a node is behind for a moment, which is no news.
+	passing := err != nil && l.isReady && now.Sub(l.unready) < unreadyNotice
+	if (err == nil) != l.isReady && !passing && l.lines.AllowN(now, 1) {
 		l.isReady = err == nil
-		if err == nil {
+
+		switch {
+		case err == nil:
 			l.log.Info("ready")
-		} else {
+		case errors.Is(err, errStopping), errors.Is(err, consensus.ErrOutside): // as its operator wants it
+			l.log.Info("not ready", "err", err)
+		default:
 			l.log.Warn("not ready", "err", err)
 		}
 	}

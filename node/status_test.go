@@ -105,8 +105,15 @@ func TestAChangeOfStateIsLoggedOnce(t *testing.T) {
 		l.check(now)
 	}
 
+	leader, why = spiffeid.ID{}, errors.New("this member is behind the leader")
+	l.check(now.Add(time.Second))
+	elect("1")
+	l.check(now.Add(2 * time.Second)) // it was for a moment
+
 	leader, why = spiffeid.ID{}, errors.New("no leader is known")
-	l.check(now)
+	l.check(now.Add(3 * time.Second))
+	l.check(now.Add(4 * time.Second))
+	l.check(now.Add(5 * time.Second))
 	elect("2")
 	l.check(now)
 

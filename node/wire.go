@@ -680,8 +680,14 @@ func (n *Node) newKeeper() (*peering.BundleKeeper, *trust.Fetcher, error) {
 	fetcher := trust.NewFetcher(n.bundles, roots, n.net.fetch)
 
 	return &peering.BundleKeeper{
-		Peerings: n.agreements.List,
-		Fetch:    bundleFetcher{fetcher}.fetch,
+		Peerings: func() []directory.Peering {
+			if n.store.IsOutside() { // the domain agrees on bundles without this node
+				return nil
+			}
+
+			return n.agreements.List()
+		},
+		Fetch: bundleFetcher{fetcher}.fetch,
 		Propose: func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error {
 			return n.store.SetBundle(ctx, td, held, bundle)
 		},

@@ -4,12 +4,15 @@ package raftlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -34,8 +37,7 @@ var keys = map[string]string{
 }
 
 // ordinary are the beginnings of lines about what happens in every election, and of the requests
-// that fail while a member is away. The node logs its leader, and "failed to contact" a member
-// that is away.
+// that fail while a member is away. The node logs its leader, and a leader the silent members.
 var ordinary = []string{
 	"rejecting pre-vote request", "rejecting vote request", "rejecting appendEntries request", "duplicate requestVote",
 	"heartbeat timeout reached", "Election timeout reached", "election timeout reached", "pre-vote", "Pre-vote",
@@ -45,17 +47,41 @@ var ordinary = []string{
 	"not part of stable configuration", "no known peers", "skipping application of old log",
 }
 
-// New returns a logger for the libraries that writes to log.
-func New(log *slog.Logger) hclog.Logger {
+// connectionLines are about connections of members. They are ordinary if the connection ended, as when
+// a member stops, and not if a message was malformed.
+var connectionLines = []string{"failed to decode incoming command", "failed to flush response",
+	"failed to accept connection", "failed to send response"}
+
+// isOrdinary reports whether a line is about what happens in every election and with every member that
+// stops. A silent member is logged by its leader.
+func isOrdinary(msg string, args []any) bool {
+	if msg == "failed to contact" || slices.ContainsFunc(ordinary, func(begin string) bool {
+		return strings.HasPrefix(msg, begin)
+	}) {
+		return true
+	}
+
+	return slices.Contains(connectionLines, msg) && slices.ContainsFunc(args, func(arg any) bool {
+		err, ok := arg.(error)
+
+		return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
+			errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe))
+	})
+}
+
+// New returns a logger for the libraries that writes to log. While this member stops, warnings about the
+// others, which may stop as well, are of level Debug.
+func New(log *slog.Logger, stopping func() bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
-	logger.RegisterSink(&sink{log: log, kinds: map[string]*lineCount{}})
+	logger.RegisterSink(&sink{log: log, stopping: stopping, kinds: map[string]*lineCount{}})
 
 	return logger
 }
 
 // A sink writes lines, except for those that repeat too often.
 type sink struct {
-	log *slog.Logger
+	log      *slog.Logger
+	stopping func() bool
 
 	mu    sync.Mutex // guards the following
 	kinds map[string]*lineCount
@@ -72,9 +98,10 @@ type lineCount struct {
 func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch {
-	case slices.ContainsFunc(ordinary, func(begin string) bool { return strings.HasPrefix(msg, begin) }):
+	case isOrdinary(msg, args):
 	case level >= hclog.Error:
 		to = slog.LevelError
+	case level == hclog.Warn && s.stopping():
 	case level == hclog.Warn:
 		to = slog.LevelWarn
 	}

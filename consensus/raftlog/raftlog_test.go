@@ -2,8 +2,11 @@ package raftlog
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,14 +20,14 @@ func TestAMemberThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 
-		log := New(slog.New(slog.NewTextHandler(&out, nil)))
+		log := New(slog.New(slog.NewTextHandler(&out, nil)), func() bool { return false })
 		for range 7201 {
-			log.Warn("failed to contact", "server-id", "10.0.0.2:8402", "time", time.Second)
+			log.Warn("failed to take a snapshot of", "server-id", "10.0.0.2:8402", "time", time.Second)
 			log.Error("failed to heartbeat to", "peer", "10.0.0.2:8402", "backoff time", time.Second)
 			time.Sleep(500 * time.Millisecond)
 		}
 
-		log.Warn("failed to contact", "server-id", "10.0.0.3:8402", "time", time.Second)
+		log.Warn("failed to take a snapshot of", "server-id", "10.0.0.3:8402", "time", time.Second)
 		log.Warn("heartbeat timeout reached, starting election")
 		log.Error("failed to store the log", "error", "disk full")
 
@@ -40,11 +43,34 @@ func TestAMemberThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
+// A member that stops, or is away, is no fault of this one: its leader says that it is silent. A
+// malformed message, and a leader that has lost its majority, are said.
+func TestTheEndOfAConnectionIsOrdinary(t *testing.T) {
+	var out bytes.Buffer
+
+	log := New(slog.New(slog.NewTextHandler(&out, nil)), func() bool { return false })
+	closed := &net.OpError{Op: "read", Err: net.ErrClosed}
+	log.Error("failed to decode incoming command", "error", closed)
+	log.Error("failed to flush response", "error", &net.OpError{Op: "write", Err: syscall.EPIPE})
+	log.Warn("failed to contact", "server-id", "10.0.0.2:8402", "time", time.Second)
+
+	if out.Len() > 0 {
+		t.Errorf("the log is\n%s", &out)
+	}
+
+	log.Error("failed to decode incoming command", "error", errors.New("unknown rpc type 77"))
+	log.Warn("failed to contact quorum of nodes, stepping down")
+
+	if text := out.String(); !strings.Contains(text, "unknown rpc type 77") || !strings.Contains(text, "stepping down") {
+		t.Errorf("the log is\n%s", text)
+	}
+}
+
 // The libraries' lines have our keys, and durations have their unit in the key.
 func TestLinesHaveOurKeys(t *testing.T) {
 	var out bytes.Buffer
 
-	log := New(slog.New(slog.NewTextHandler(&out, nil)))
+	log := New(slog.New(slog.NewTextHandler(&out, nil)), func() bool { return false })
 	log.Error("failed", "server-id", "n2", "error", "refused", "last-leader-id", "", "took", 1500*time.Millisecond,
 		"backoff time", time.Second)
 	log.Error("refused", "peer", raft.Server{ID: "n3", Address: "10.0.0.3:8402"})

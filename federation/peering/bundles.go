@@ -192,7 +192,7 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	state.err = err
 
 	if directory.ProblemOf(err) == directory.Conflict {
-		k.Logger.Warn("a peer's new bundle waits until the leader finds it too; the last good one stays", "peer", name,
+		k.Logger.Info("a peer's new bundle waits until the leader finds it too; the last good one stays", "peer", name,
 			"endpoint", url, "err", err)
 		state.due = now.Add(bundleRetryInterval)
 	} else if err != nil {

@@ -34,7 +34,12 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	l.BySender.Add(from.Domain, r.Code)
 
 	if l.Lines.Allow(r.Code, from.Domain) {
-		l.Log.LogAttrs(context.Background(), slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
+		level := slog.LevelWarn
+		if r.Code == protocol.CodeKeyUnknown { // as of a node that has just joined, or was removed
+			level = slog.LevelInfo
+		}
+
+		l.Log.LogAttrs(context.Background(), level, "refused a message", slog.String("code", string(r.Code)),
 			slog.String("origin", r.Origin.Name()), slog.String("from", from.Domain.Name()), slog.Any("err", r.Err),
 			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
 	}

@@ -79,7 +79,7 @@ func Default() Config {
 			HandOverAfter: consensus.DefaultTiming.SlowDiskFor,
 		},
 		Audit: Audit{Size: 64, Files: 32},
-		Log:   Log{Level: "info", Format: "json"},
+		Log:   Log{Level: "info", Format: LogAuto},
 		Trace: Trace{Sample: 0.01, Asked: 10},
 	}
 }

@@ -170,7 +170,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"a negative slowness": {"slow: 500ms", "slow: -1s", "disk.slow"},
 		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
 		"unknown log level":   {"level: info", "level: loud", "log.level"},
-		"unknown format":      {"format: json", "format: xml", "log.format"},
+		"unknown format":      {"format: auto", "format: xml", "log.format"},
 		"weights over 1":      {"context: 0.66", "context: 0.9", "discovery.weights"},
 		"clear queries":       {`url: ""`, `url: "http://model.example/v1/embeddings"`, "discovery.embeddings"},
 		"vectors of no model": {`url: ""`, `url: "https://model.example/v1/embeddings"`,

@@ -109,6 +109,9 @@ func isCollector(text string) bool {
 		u.User == nil && u.RawQuery == "" && u.Fragment == "" && isPortOrNone(u.Port())
 }
 
+// LogAuto is the log format that is text on a terminal and JSON elsewhere.
+const LogAuto = "auto"
+
 // Log says how a node logs.
 type Log struct {
 	Level  string `yaml:"level"  reload:"yes"`
@@ -118,7 +121,8 @@ type Log struct {
 func (l *Log) validate(r *report) {
 	r.require(new(slog.Level).UnmarshalText([]byte(l.Level)) == nil, "log.level",
 		"must be debug, info, warn or error, got %q", l.Level)
-	r.require(l.Format == "json" || l.Format == "text", "log.format", "must be json or text, got %q", l.Format)
+	r.require(l.Format == LogAuto || l.Format == "json" || l.Format == "text", "log.format",
+		"must be auto, json or text, got %q", l.Format)
 }
 
 // MinLevel returns the level of the least important lines.
@@ -128,7 +132,7 @@ func (l Log) MinLevel() (level slog.Level) {
 }
 
 // Logger returns a logger that writes lines of at least a level to w; the level of the
-// configuration if it is nil. No URL in a line shows a password.
+// configuration if it is nil. LogAuto is JSON here. No URL in a line shows a password.
 func (l Log) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	if level == nil {
 		level = l.MinLevel()

@@ -76,6 +76,9 @@ func NewConsole(streams Streams, program string) *Console {
 // terminal.
 func (c *Console) IsInteractive() bool { return c.streams.InIsTerminal }
 
+// ErrIsTerminal reports whether standard error is a terminal.
+func (c *Console) ErrIsTerminal() bool { return c.streams.ErrIsTerminal }
+
 // Note prints a line for a person on standard error, unless -q is given.
 func (c *Console) Note(format string, args ...any) {
 	if !c.Quiet {

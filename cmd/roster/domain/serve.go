@@ -32,7 +32,7 @@ func serveCommand(session connect.Session) *cobra.Command {
 		Use:   "serve --config FILE",
 		Short: "Run one node of a domain",
 		Long: `Run one node of a domain with the given configuration; "roster config" prints a documented
-sample. Logs go to standard error.
+sample. Logs go to standard error: as text on a terminal and as JSON elsewhere (log.format).
 
 SIGINT and SIGTERM stop the node gracefully: it is not ready from then on, serves for the
 configured time (drain), completes running requests and hands over leadership. A second
@@ -126,7 +126,13 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 
 	var level slog.LevelVar
 	level.Set(cfg.Log.MinLevel())
-	log := cfg.Log.Logger(session.Stderr, &level)
+
+	lines := cfg.Log
+	if lines.Format == config.LogAuto && session.ErrIsTerminal() {
+		lines.Format = "text"
+	}
+
+	log := lines.Logger(session.Stderr, &level)
 
 	defer memory.Govern(os.DirFS("/"), log)()
 

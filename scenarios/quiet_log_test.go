@@ -1,0 +1,93 @@
+package scenarios
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+)
+
+// Two domains start, peer, take registrations, let a node in, hand their leadership over, remove the node
+// and stop. All of it is as their operators want it, so no log has a warning or an error. What an operator
+// looks for is there: an empty disk, and that the node was removed.
+//
+// Requirement: OPS-005
+func TestAHealthyLifeWritesNoWarning(t *testing.T) {
+	t.TempDir() // its removal, and that of the logs in it, comes after the check
+
+	var (
+		p      *processes
+		joined *exec.Cmd
+	)
+
+	t.Cleanup(func() {
+		if p == nil || joined == nil {
+			return
+		}
+
+		logs := map[string]string{"the node that joined": joined.Stderr.(*bytes.Buffer).String()}
+		for _, d := range p.Domains {
+			for _, n := range d.Nodes[:3] {
+				logs[n.ID] = p.logOf(n)
+			}
+		}
+
+		for name, log := range logs {
+			for _, line := range strings.Split(log, "\n") {
+				if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+					t.Errorf("%s: %s", name, line)
+				}
+			}
+
+			if !strings.Contains(log, "has no state on its disk") {
+				t.Errorf("%s does not say that its disk was empty:\n%s", name, log)
+			}
+
+			if name != "the node that joined" && strings.Contains(log, "admitted to the domain") {
+				t.Errorf("%s began its domain, and says that it waits to be admitted:\n%s", name, log)
+			}
+		}
+	})
+
+	p = startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "4")
+	i := p.plan(0, "")
+	fourth := p.Domains[0].Nodes[i]
+	p.must(0, 0, "raft", "admit", fourth.ID)
+	p.restart(fourth)
+	joined = p.started[fourth.ID]
+
+	p.eventually(20*time.Second, "it has its vote", func() error {
+		for _, peer := range p.raft(0, 0).Peers {
+			if peer.ID == fourth.ID && peer.Voter {
+				return nil
+			}
+		}
+
+		return errors.New("it has not")
+	})
+
+	if _, err := p.client(0, i, "agent/ada").Register(t.Context(), "quiet", []byte(`{"base":"https://quiet.alpha.test/"}`),
+		apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		t.Error(err)
+	}
+
+	for node := range 3 {
+		if p.leader(0).ID != p.Domains[0].Nodes[node].ID {
+			p.must(0, node, "raft", "transfer", fmt.Sprint(node+1))
+		}
+	}
+
+	p.must(0, 0, "raft", "remove", fourth.ID)
+	p.eventually(20*time.Second, "the removed node says so", func() error {
+		if log := joined.Stderr.(*bytes.Buffer).String(); !strings.Contains(log, "was removed from its domain") {
+			return errors.New(log)
+		}
+
+		return nil
+	})
+}
