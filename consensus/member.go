@@ -65,8 +65,11 @@ func (s *Store) startRaft(log hclog.Logger) error {
 			return err
 		}
 
+		logs, votes, running := s.storage.disk.ForRaft()
 		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
-			s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
+			logs, votes, s.storage.disk.Snapshots, s.commits.transport)
+
+		running.Begin()
 
 		return err
 	})
@@ -110,7 +113,7 @@ func (s *Store) shutdown() error {
 
 	var errs []error
 
-	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() {
+	if s.group.raft != nil && s.life.failure() == nil && s.group.isLeader() && s.group.hasOtherVoter() {
 		if err := s.operator.transferBetweenEntries(s.operator.transferToBest); err != nil {
 			s.log.Info("leadership transfer failed", "err", err)
 		}

@@ -32,7 +32,10 @@ type Disk struct {
 	Clock     *AppendClock
 	Trail     *Trail
 
-	wal *wal.WAL
+	recent *recentLog
+	failed func(error)
+	leads  func() bool
+	wal    *wal.WAL
 }
 
 // Options say how a Disk is opened.
@@ -40,8 +43,7 @@ type Options struct {
 	Dir string
 	Log hclog.Logger
 	// Failed receives the error of a log entry or vote that could not be written, and of a
-	// damaged entry. After an entry Raft continues, and must not be believed; after a vote it
-	// panics.
+	// damaged entry. After an entry Raft continues, and must not be believed; see also ForRaft.
 	Failed func(error)
 	// Slow is from when on an append counts as slow.
 	Slow time.Duration
@@ -100,13 +102,18 @@ func Open(options Options) (*Disk, error) {
 		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", options.Dir, err), log.Close())
 	}
 
+	recent := newRecentLog(ahead)
+
 	return &Disk{
 		Ahead:     ahead,
-		Logs:      newRecentLog(ahead),
+		Logs:      recent,
 		Votes:     judgedVotes{log, options.Failed},
 		Snapshots: privateSnapshots{snapshots, filepath.Join(options.Dir, "snapshots")},
 		Clock:     judged.clock,
 		Trail:     judged.trail,
+		recent:    recent,
+		failed:    options.Failed,
+		leads:     options.Leads,
 		wal:       log,
 	}, nil
 }

@@ -181,10 +181,8 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	stopping()
 
 	cause := n.Ready()
-	log.Error("stopping after a failure", "err", cause)
-
 	if err := n.Close(); err != nil {
-		log.Info("stop was not graceful", "err", err)
+		log.Debug("stop was not graceful", "err", err) // a disk that fails is the cause of both
 	}
 
 	// An unacknowledged write may be lost. Acknowledged writes are on a majority's disks.
