@@ -82,9 +82,9 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		address + "/ad/r/alpha.test/" + rid:      3,
 		address + "/ad/r/moved":                  1, // redirects are not followed
 		address + "/ad/r/weather?x=1":            2,
-		address + "/v1/operator/snapshot":        2,
+		address + "/v1/operator/snapshot":        3, // as a name
 		"https://localhost:1/ad/r/weather":       2,
-		strings.Replace(address, "s", "", 1):     2,
+		strings.Replace(address, "s", "", 1):     3,
 		address + "/ad/r/a/b/c":                  2,
 		directory.NewRID(2, [10]byte{}).String(): 3,
 	} {
@@ -120,8 +120,16 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		}
 	}
 
-	if code, _, errs := w.run("verify", "team/weather"); code != 1 || len(asked) > 0 {
-		t.Errorf("with a slash: exit code %d, asked for %q: %s", code, asked, errs)
+	// Any other argument may be a name.
+	//
+	// Requirement: FLD-010
+	for _, name := range []string{"team/weather", "urn:team:weather", "my weather", "https://a.example/weather"} {
+		asked = nil
+		want := "/ad/r/" + name
+
+		if _, _, errs := w.run("verify", name); len(asked) == 0 || !strings.HasPrefix(asked[0], want) {
+			t.Errorf("%s: asked for %q, want %s: %s", name, asked, want, errs)
+		}
 	}
 
 	// A note says the origin of a bundle that the command line doesn't name.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -66,7 +67,7 @@ func (in *proofInput) setSubject(id string) {
 // read reads a file or, if there is no file of that name, fetches a registration's proof.
 func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 	switch {
-	case strings.HasPrefix(p.argument, "https://") || strings.HasPrefix(p.argument, "http://"):
+	case p.isURL():
 		path, err := p.registrationPath()
 		if err != nil {
 			return nil, err
@@ -83,10 +84,24 @@ func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 	return &proofInput{text: text}, err
 }
 
+// isURL reports whether the argument is the URL of a registration. Another URL is one only if
+// no directory was given whose registration can have it as its name.
+func (p proofSource) isURL() bool {
+	if !strings.HasPrefix(p.argument, "https://") && !strings.HasPrefix(p.argument, "http://") {
+		return false
+	}
+
+	target, err := url.Parse(p.argument)
+
+	return err != nil || p.session.Address() == "" || target.User != nil ||
+		strings.HasPrefix(target.EscapedPath(), "/ad/r/")
+}
+
 // isRegistration reports whether the argument is a name or rid. An argument that exists as
-// a file, has a slash or is - is a file.
+// a file, is - or has the form of a path is a file.
 func (p proofSource) isRegistration() bool {
-	if p.argument == "-" || strings.Contains(p.argument, "/") {
+	isPath := func(prefix string) bool { return strings.HasPrefix(p.argument, prefix) }
+	if p.argument == "-" || slices.ContainsFunc([]string{"/", "./", "../"}, isPath) {
 		return false
 	}
 

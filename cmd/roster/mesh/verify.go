@@ -23,9 +23,9 @@ import (
 )
 
 const verifyHelp = `Verify a proof file, a bare record, or evidence that a domain equivocated (signed
-contradictions), and print each step. An argument that exists as a file, has a slash or is -
-(standard input) is a file, and is verified offline. For a URL of a registration, and for a
-name or rid, the proof is fetched from the directory first.
+contradictions), and print each step. An argument that exists as a file, begins with /, ./ or
+../, or is - (standard input) is a file, and is verified offline. For a URL of a registration,
+and for a name or rid, the proof is fetched from the directory first.
 
 The verdict rests on an anchor that you choose, and the result names it:
 
