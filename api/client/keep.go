@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/api/wire"
@@ -75,7 +76,8 @@ const (
 	// KeepRegistered: the agent was registered, or registered again after the
 	// registration had ended.
 	KeepRegistered KeepKind = iota + 1
-	// KeepFailing: the registration could not be refreshed; Run tries again.
+	// KeepFailing: the registration could not be refreshed, for the first time or for another
+	// cause than before; Run tries again.
 	KeepFailing
 	// KeepRecovered: it is refreshed again.
 	KeepRecovered
@@ -225,12 +227,12 @@ func (k *Keeper) wanted() time.Duration {
 // renew refreshes the registration, or makes it again, as often as it takes. It
 // fails if repetition does not help.
 func (k *Keeper) renew(ctx context.Context) error {
-	failing := false
+	var failing error // as it was notified last; nil before the first failure
 	for wait := FirstRetry; ; wait = min(2*wait, LastRetry) {
 		err := k.attempt(ctx)
 		switch {
 		case err == nil:
-			if failing {
+			if failing != nil {
 				k.notify(KeepEvent{Kind: KeepRecovered})
 			}
 
@@ -239,8 +241,8 @@ func (k *Keeper) renew(ctx context.Context) error {
 			return nil // Run ends
 		case !Temporary(err):
 			return err
-		case !failing:
-			failing = true
+		case !SameCause(failing, err):
+			failing = err
 			k.notify(KeepEvent{Kind: KeepFailing, Err: err})
 		}
 
@@ -312,6 +314,22 @@ func Temporary(err error) bool {
 
 	return refused.Code == "" || refused.Status == http.StatusUnauthorized ||
 		refused.Status == http.StatusTooManyRequests || refused.Status >= 500
+}
+
+// SameCause reports whether two failures of repeated attempts have one cause: their texts differ
+// in numbers at most, such as ports and ages. No failure has the cause of nil.
+func SameCause(before, now error) bool {
+	return before != nil && now != nil && withoutDigits(before) == withoutDigits(now)
+}
+
+func withoutDigits(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+
+		return r
+	}, err.Error())
 }
 
 // Jitter returns half of d to one and a half times d, by chance, so that clients of one directory

@@ -348,3 +348,36 @@ func TestKeepSeesARestore(t *testing.T) {
 		})
 	}
 }
+
+// Each cause for which a refresh fails is noted, and no cause twice in a row.
+//
+// Requirement: FLD-020
+func TestKeepNamesEachCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{started: time.Now()}
+		d.answer = func(_ *http.Request, at time.Duration) (int, string) {
+			switch {
+			case at == 0:
+				return http.StatusCreated, rid
+			case at < time.Minute:
+				return http.StatusServiceUnavailable, "unavailable"
+			}
+
+			return http.StatusUnauthorized, "unauthenticated"
+		}
+
+		var out, errs bytes.Buffer
+
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Minute, stop)
+
+		file := filepath.Join(t.TempDir(), "agent.json")
+		must(t, os.WriteFile(file, []byte(`{"base":"https://a.example"}`), 0o600))
+		dialing(&out, &errs, "https://desk", d).run(ctx, []string{"register", "a", file, "--keep", "--lt", "60"})
+
+		if notes := errs.String(); strings.Count(notes, "cannot refresh a: unavailable") != 1 ||
+			strings.Count(notes, "cannot refresh a: unauthenticated") != 1 {
+			t.Errorf("got %s", notes)
+		}
+	})
+}

@@ -120,8 +120,29 @@ func TestWatchResumes(t *testing.T) {
 		}
 
 		if got := strings.Count(notes, "Reconnected"); got != 3 || !strings.Contains(notes, "(stopping)") ||
-			strings.Count(notes, "\n") > 9 {
+			strings.Count(notes, "\n") > 11 {
 			t.Errorf("notes:\n%s", notes)
+		}
+	})
+}
+
+// A connection ends by "unexpected EOF" when the caller's certificate expires; the next attempt
+// has the cause, which is noted once.
+//
+// Requirement: FLD-020
+func TestAWatchNamesTheCauseThatItMeetsAtTheNextConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		expired := func(*http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("the client certificate expired %d seconds ago", int(time.Since(began).Seconds()))
+		}
+		f := &feed{answers: []func(*http.Request) (*http.Response, error){stream(someState, io.ErrUnexpectedEOF), expired}}
+
+		_, _, notes := watchFor(t, f, 50*time.Second)
+		if strings.Count(notes, "unexpected EOF") != 1 ||
+			strings.Count(notes, "Cannot reconnect: no response from the directory: the client certificate expired") != 1 ||
+			len(f.asked) < 5 {
+			t.Errorf("%d attempts, notes:\n%s", len(f.asked), notes)
 		}
 	})
 }
@@ -213,6 +234,31 @@ func TestFollowingAnAuditLogEndsAfterItsTime(t *testing.T) {
 		if code := dialing(&out, &errs, "https://feed", f).run(t.Context(), args); code != 0 ||
 			!strings.Contains(errs.String(), "the time of --timeout is over") {
 			t.Errorf("exit code %d: %s", code, errs.String())
+		}
+	})
+}
+
+// A followed node that can't be reached any more is named, once for each cause.
+//
+// Requirement: FLD-020
+func TestFollowingAnAuditLogNamesALostNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := func(r *http.Request) (*http.Response, error) {
+			body := io.NopCloser(strings.NewReader(`{"node":"` + nodeID + `","lines":[],"more":false}`))
+			header := http.Header{"Content-Type": {"application/json"}}
+
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: body, Request: r}, nil
+		}
+		f := &feed{started: time.Now(), answers: []func(*http.Request) (*http.Response, error){
+			page, stream("", errCut), refuses(503, "unavailable"), refuses(403, "forbidden"),
+		}}
+
+		var out, errs bytes.Buffer
+
+		code := dialing(&out, &errs, "https://feed", f).run(t.Context(), []string{"audit", "--follow"})
+		if notes := errs.String(); code != 4 || strings.Count(notes, nodeID+": connection lost: ") != 2 ||
+			!strings.Contains(notes, "unavailable; retrying") {
+			t.Errorf("exit code %d: %s", code, notes)
 		}
 	})
 }

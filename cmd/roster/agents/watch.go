@@ -68,9 +68,10 @@ type watcher struct {
 	table     cli.GrowingTable
 
 	lastID       string
-	agents       int  // matching agents since the last reset
-	connected    bool // the directory has accepted the watch once
-	disconnected bool // the connection broke, and the user was notified
+	agents       int   // matching agents since the last reset
+	connected    bool  // the directory has accepted the watch once
+	disconnected bool  // the connection broke, and the user was notified
+	noted        error // why, as the user was notified last
 }
 
 // run follows the watch until ctx ends or an error that a retry can't cure.
@@ -89,10 +90,16 @@ func (w *watcher) run(ctx context.Context) error {
 			wait = apiclient.FirstRetry
 		}
 
-		if !w.disconnected {
+		// The cause of a broken connection, such as an expired certificate, shows at the next one.
+		switch {
+		case !w.disconnected:
 			w.console.Note("Connection lost: %s; retrying.", cli.FailureOf(err).Message)
-			w.disconnected = true
+		case !apiclient.SameCause(w.noted, err):
+			w.console.Note("Cannot reconnect: %s; retrying.", cli.FailureOf(err).Message)
 		}
+
+		w.disconnected = true
+		w.noted = err
 
 		w.closeIdle() // another connection may reach another node, with a newer certificate
 

@@ -226,11 +226,14 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 	opt := apiclient.AuditOptions{Who: r.query.Who, What: r.query.What, Since: r.query.Since}
 	connected := false
 
+	var noted error // why the node can't be followed, as the user was notified last
+
 	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		stream, err := node.client.Operator().FollowAudit(ctx, opt)
 		if err == nil {
 			wait = apiclient.FirstRetry
 			connected = true
+			noted = nil
 
 			err = sendEvents(ctx, node.id, stream, &opt.After, lines)
 		}
@@ -238,6 +241,13 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 		if ctx.Err() != nil || !connected || !apiclient.Temporary(err) && !errors.Is(err, io.EOF) {
 			return err
 		}
+
+		if !apiclient.SameCause(noted, err) {
+			r.console.Note("%s: connection lost: %s; retrying", node.id, cli.FailureOf(err).Message)
+			noted = err
+		}
+
+		node.client.CloseIdleConnections() // the next connection may show a newer certificate
 
 		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return ctx.Err()
