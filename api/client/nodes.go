@@ -227,6 +227,19 @@ func (t *NodeTrust) checkDomain(id spiffeid.ID) error {
 	return nil
 }
 
+// ErrNotInForce is the cause of a ServerError if a certificate of the server has expired or is not
+// valid yet: the trust bundle is not at fault.
+var ErrNotInForce = errors.New("a certificate is not in force")
+
+// A validityError says which certificate is not in force.
+type validityError struct{ text string }
+
+// Error returns the certificate and the time.
+func (e *validityError) Error() string { return e.text }
+
+// Is reports whether target is ErrNotInForce.
+func (e *validityError) Is(target error) bool { return target == ErrNotInForce }
+
 // checkValidity says plainly which certificate of a chain is not in force. A clock that is
 // wrong is the other cause of it.
 func checkValidity(chain []*x509.Certificate) error {
@@ -239,10 +252,10 @@ func checkValidity(chain []*x509.Certificate) error {
 
 		switch {
 		case now.After(cert.NotAfter):
-			return fmt.Errorf("%s expired at %s", holder, cert.NotAfter.UTC().Format(time.RFC3339))
+			return &validityError{fmt.Sprintf("%s expired at %s", holder, cert.NotAfter.UTC().Format(time.RFC3339))}
 		case now.Before(cert.NotBefore):
-			return fmt.Errorf("%s is valid from %s on; it is %s by this machine's clock", holder,
-				cert.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			return &validityError{fmt.Sprintf("%s is valid from %s on; it is %s by this machine's clock", holder,
+				cert.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 		}
 	}
 

@@ -184,6 +184,8 @@ func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {
 				t.Error(err)
 			case row.want != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Error(), row.want)):
 				t.Errorf("got %v, want %q", err, row.want)
+			case errors.Is(err, ErrNotInForce) != (name == "an expired node" || name == "a node of tomorrow"):
+				t.Errorf("%v is of time: %t", err, errors.Is(err, ErrNotInForce))
 			}
 		})
 	}

@@ -59,6 +59,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 		defer p.cancel()
 	}
 
+	// Cobra prints help without looking at errors, and takes those of --version for a wrong command line.
+	if failed := p.session.OutputFailure(); failed != nil {
+		return p.fail(called, failed)
+	}
+
 	if err == nil {
 		return cli.ExitOK
 	}

@@ -53,13 +53,43 @@ type Console struct {
 
 	columns int     // cells of a line of the terminal; 0 if that is unknown
 	streams Streams // as they are, for this program's own escapes
+	output  *output // the stream of data; nil if it is not looked at
+}
+
+// An output is standard output. It remembers that a write failed, for a command that doesn't look.
+type output struct {
+	writer io.Writer
+	failed error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.writer.Write(text)
+	if err != nil && o.failed == nil {
+		o.failed = err
+	}
+
+	return n, err
+}
+
+// OutputFailure returns the failure to write standard output; nil if all data was written.
+func (c *Console) OutputFailure() error {
+	if c.output == nil || c.output.failed == nil {
+		return nil
+	}
+
+	return Failed(ExitFailed, "cannot write to standard output: %w", c.output.failed)
 }
 
 // NewConsole returns the console of a program of that name.
 func NewConsole(streams Streams, program string) *Console {
+	output := &output{writer: streams.Out}
+	streams.Out = output
+
 	console := &Console{
 		Stdin: streams.In, Stdout: streams.Out, Stderr: streams.Err,
 		Program: program, IsTerminal: streams.OutIsTerminal, columns: streams.OutColumns, streams: streams,
+		output: output,
 	}
 	if streams.OutIsTerminal {
 		console.Stdout = &screen{terminal: streams.Out}

@@ -155,6 +155,11 @@ func failureOfTransport(err error) *Failure {
 		failure.Hint = "--bundle (or ROSTER_BUNDLE) must contain the CA certificates of the directory's domain, " +
 			"and --address must be a node of it."
 
+		if errors.Is(err, apiclient.ErrNotInForce) {
+			failure.Hint = "An operator renews the node's X.509-SVID; use another node's address meanwhile. If it was " +
+				"renewed, check this machine's clock."
+		}
+
 	case errors.As(err, &certificate):
 		failure.Code = ExitKey
 		failure.Message = "the server's certificate was rejected: " + certificateFault(certificate)
