@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, 
 	asked := w.Operation
 	for session := i.g.sessions.take(i.sessionKey()); ; session = nil {
 		w.Operation = asked
-		use := &exchange{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, i: i}
+		use := &exchange{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, most: target.MaxBody, i: i}
 
 		had := session != nil
 		if !had {
@@ -105,14 +106,14 @@ func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (
 }
 
 // among returns which of a server's tools is meant.
-func (i *invocation) among(ctx context.Context, tools []tool, w *agentTask) (string, error) {
+func (i *invocation) among(ctx context.Context, list toolList, w *agentTask) (string, error) {
 	woa := i.contract.WoA
 	if woa.ToolField == "" {
-		return i.pick(ctx, tools, w)
+		return i.pick(ctx, list, w)
 	}
 
 	name, err := toolOf(woa, w)
-	if qualified := woa.ToolSpace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
+	if qualified := woa.ToolSpace + "_" + name; err == nil && (has(list.tools, qualified) || !has(list.tools, name)) {
 		name = qualified // the bare name is for servers that list no other
 	}
 
@@ -144,11 +145,11 @@ func has(tools []tool, name string) bool {
 // pick finds the tool that is meant among those that a server lists, and judges the
 // input by its schema. For a caller from whom the registration's operations are withheld,
 // the agent judges, and no error tells of tools.
-func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (string, error) {
+func (i *invocation) pick(ctx context.Context, list toolList, w *agentTask) (string, error) {
 	var names []string
-	for _, t := range tools {
+	for _, t := range list.tools {
 		names = append(names, strconv.Quote(t.name))
-		if t.name != w.Name && (w.Name != "" || len(tools) > 1) {
+		if t.name != w.Name && (w.Name != "" || len(list.tools) > 1) {
 			continue
 		}
 
@@ -163,17 +164,22 @@ func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (stri
 		return t.name, i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
 	}
 
-	list := "; it has " + strings.Join(names, ", ")
+	described := "; it has " + strings.Join(names, ", ")
 	if i.withheld {
-		list = ""
+		described = ""
+	}
+
+	described = fmt.Sprintf("%.2000s", described)
+	if list.missing != "" {
+		described += "; " + list.missing
 	}
 
 	if w.Name == "" {
 		return "", directory.Refuse(directory.BadRequest,
-			"the agent has several tools, or none: name one as operation%.2000s", list).At("/operation")
+			"the agent has several tools, or none: name one as operation%s", described).At("/operation")
 	}
 
-	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q%.2000s", w.Name, list)
+	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q%s", w.Name, described)
 }
 
 // replyOf returns a tool's output: the structured content, else text that is JSON, else

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // ErrNothingSaid means that a server answered without a usable description of its
@@ -17,7 +14,7 @@ var ErrNothingSaid = errors.New("nothing is said there")
 type MCPServer struct {
 	Name, Title, Version string
 	Tools                []string
-	AllTools             bool // false if the server has more tools than Tools
+	AllTools             bool // false if the server may have more tools than Tools
 }
 
 // DescribeMCP initializes the MCP server at endpoint, lists its tools and ends the
@@ -28,15 +25,9 @@ func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target)
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout,
 		refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
 	defer cancel()
-	within := &exchange{next: g.Client(target).Transport, ctx: ctx}
-	client := mcp.NewClient(&mcp.Implementation{Name: "roster-prober", Version: "1"}, nil)
+	within := &exchange{next: g.Client(target).Transport, ctx: ctx, most: target.MaxBody}
 
-	open, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
-		HTTPClient: &http.Client{Transport: within, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}},
-	}, nil)
+	open, err := newMCPClient("roster-prober").Connect(ctx, mcpTransport(endpoint, target.MaxBody, within), nil)
 	if err != nil {
 		return nil, within.silence(err)
 	}
@@ -53,15 +44,14 @@ func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target)
 		return server, nil
 	}
 
-	for tool, err := range open.Tools(ctx, nil) {
-		if err != nil {
-			return nil, within.silence(err)
-		}
+	tools, missing, err := listTools(ctx, open)
+	if err != nil {
+		return nil, within.silence(err)
+	}
 
-		if server.Tools = append(server.Tools, tool.Name); len(server.Tools) == maxTools {
-			server.AllTools = false
-			break
-		}
+	server.AllTools = missing == ""
+	for _, tool := range tools {
+		server.Tools = append(server.Tools, tool.Name)
 	}
 
 	return server, nil

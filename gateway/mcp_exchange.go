@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"mime"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,10 @@ type exchange struct {
 	next http.RoundTripper
 	ctx  context.Context
 	i    *invocation // nil if it is for no invocation
+	most int64       // bytes of an event
 	last atomic.Pointer[error]
+	// status is that of the last request that the server refused; 0 if it refused none.
+	status atomic.Int32
 	// sent means that a request has been handed on. missing means that the server
 	// doesn't know the session of the request. spoiled means that the session must not
 	// be used again.
@@ -51,9 +55,21 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
 
+	// A GET asks for the rest of an answer: the agent has the request, so nothing that such a
+	// request meets says that it did nothing.
+	resumes := r.Method == http.MethodGet
+
 	resp, err := x.next.RoundTrip(r)
 	if err != nil {
+		if resumes && x.ctx.Err() == nil {
+			told := directory.Refuse(directory.AgentFailed,
+				"the agent ended the stream of its answer, and can't be asked for the rest")
+			told.Err = err
+			err = told
+		}
+
 		x.last.Store(&err)
+
 		return nil, err
 	}
 
@@ -61,16 +77,30 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &holding{resp.Body, x.hold}
 	}
 
-	switch resp.StatusCode {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+	switch success := resp.StatusCode < 300; {
+	case success:
+		x.last.Store(nil) // an error before it was overcome
+
+		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media == "text/event-stream" {
+			resp.Body = newEventBody(resp.Body, x.most, r.Header.Get("Last-Event-Id"))
+		}
+	case resumes:
+		err = directory.Refuse(directory.AgentFailed,
+			"the agent ended the stream of its answer, and answered %d to the request for the rest", resp.StatusCode)
+		x.last.Store(&err)
+	case resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusTooManyRequests:
 		err = refusalOf(resp, false)
 		x.last.Store(&err)
-	case http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
+	case resp.StatusCode == http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
 		// Answers to the server's own requests are sent within the session too. Their
 		// status shows nothing about the invocation.
 		if r.Context().Value(askedKey{}) == x && r.Header.Get("Mcp-Session-Id") != "" {
 			x.missing.Store(true)
 		}
+
+		x.status.Store(int32(resp.StatusCode))
+	default:
+		x.status.Store(int32(resp.StatusCode))
 	}
 
 	return resp, nil
@@ -115,12 +145,26 @@ func (x *exchange) cause(err error) error {
 	}
 
 	var rpc *jsonrpc.Error
-	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInvalidParams {
+
+	isRPC := errors.As(err, &rpc)
+	if isRPC && rpc.Code == jsonrpc.CodeInvalidParams {
 		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(rpc.Message))
 	}
 
 	if cause := context.Cause(x.ctx); cause != nil {
 		return cause
+	}
+
+	switch status := x.status.Load(); {
+	case isRPC:
+		return directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d", rpc.Code)
+	case status != 0:
+		return directory.Refuse(directory.AgentFailed, "the agent answered %d", status)
+	case x.sent.Load(): // and an answer came, or the network's error were the last one
+		told = directory.Refuse(directory.AgentFailed, "the agent's answer is not that of an MCP server")
+		told.Err = err
+
+		return told
 	}
 
 	return err

@@ -20,8 +20,6 @@ import (
 
 // Bounds of sessions with MCP servers, and of those that are kept for the next call.
 const (
-	maxTools         = 1024             // of a server that are looked at
-	maxPages         = 32               // in which it lists them
 	toolsLife        = 30 * time.Second // for which a list of them is believed
 	closeTime        = 2 * time.Second  // for which the server may hear that a session ends
 	maxSessions      = 256
@@ -64,13 +62,19 @@ type session struct {
 	now  atomic.Pointer[exchange] // whose requests these are; nil between invocations
 	last func(*http.Request) (*http.Response, error)
 
-	tools []tool
+	tools toolList
 	until time.Time   // for which the tools are believed
 	fresh atomic.Bool // the server has not said since that they changed
 
 	read         atomic.Int64 // bytes of answers
 	opened, held int64        // of those, how many the opening took, and how many are kept with it
 	idle         *time.Timer  // ends it; the pool's
+}
+
+// A toolList is what a server lists as its tools.
+type toolList struct {
+	tools   []tool
+	missing string // why there may be more of them; "" if the list is whole
 }
 
 // A tool is a server's description of one tool.
@@ -107,36 +111,28 @@ func (c *counted) Read(b []byte) (int, error) {
 }
 
 // listed returns the tools that the server listed, and whether they are still valid.
-func (s *session) listed() ([]tool, bool) {
+func (s *session) listed() (toolList, bool) {
 	return s.tools, s.fresh.Load() && time.Now().Before(s.until)
 }
 
 // list asks the server for its tools.
-func (s *session) list(ctx context.Context) ([]tool, error) {
+func (s *session) list(ctx context.Context) (toolList, error) {
 	before := s.read.Load()
 	s.fresh.Store(true) // a change that is announced from here on may be missing in the answer
 
-	tools, params := []tool{}, &mcp.ListToolsParams{}
-	for range maxPages {
-		page, err := s.ListTools(ctx, params)
+	listed, missing, err := listTools(ctx, s)
+	if err != nil {
+		return toolList{}, err
+	}
+
+	tools := toolList{missing: missing}
+	for _, t := range listed {
+		read, err := toolOfServer(t)
 		if err != nil {
-			return nil, err
+			return toolList{}, err
 		}
 
-		for _, t := range page.Tools[:min(len(page.Tools), maxTools-len(tools))] {
-			read, err := toolOfServer(t)
-			if err != nil {
-				return nil, err
-			}
-
-			tools = append(tools, read)
-		}
-
-		if page.NextCursor == "" || len(tools) == maxTools {
-			break
-		}
-
-		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+		tools.tools = append(tools.tools, read)
 	}
 
 	s.tools, s.until = tools, time.Now().Add(toolsLife)
@@ -197,7 +193,7 @@ func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, 
 	last := i.farewell(use.ctx, target) //nolint:bodyclose // its caller closes the response
 	s := &session{key: i.sessionKey(), last: last}
 	s.now.Store(use)
-	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
+	client := newMCPClient("roster-gateway")
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if method == "notifications/tools/list_changed" {
@@ -213,12 +209,7 @@ func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, 
 	defer context.AfterFunc(use.ctx, func() { cancel(context.Cause(use.ctx)) })()
 
 	var err error
-	s.ClientSession, err = client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: i.binding.Endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
-		HTTPClient: &http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}},
-	}, nil)
+	s.ClientSession, err = client.Connect(ctx, mcpTransport(i.binding.Endpoint, target.MaxBody, s), nil)
 	s.opened = s.read.Load()
 	s.held = s.opened
 

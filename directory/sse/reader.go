@@ -28,6 +28,7 @@ type Reader struct {
 	from     *bufio.Reader
 	most     int    // bytes of an event
 	id       string // of the last event that had one
+	begun    bool   // the stream's first byte was read
 	returned bool   // the last line ended with CR: a LF that follows belongs to its end
 }
 
@@ -88,9 +89,30 @@ func (e *Event) addData(value []byte) {
 	e.Data = append(e.Data, value...)
 }
 
+// byteOrderMark is what one may lead a stream with; it belongs to no line.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// begin drops a leading byte order mark. It waits for more than the first byte only if that begins
+// a mark.
+func (r *Reader) begin() {
+	r.begun = true
+
+	if first, err := r.from.Peek(1); err != nil || first[0] != byteOrderMark[0] {
+		return
+	}
+
+	if first, err := r.from.Peek(len(byteOrderMark)); err == nil && bytes.Equal(first, byteOrderMark) {
+		_, _ = r.from.Discard(len(first)) // they are in the buffer
+	}
+}
+
 // line returns the next line, which CR, LF or both end, without its end. It doesn't wait for
 // a LF after CR.
 func (r *Reader) line(room int) (line []byte, err error) {
+	if !r.begun {
+		r.begin()
+	}
+
 	for {
 		b, err := r.from.ReadByte()
 		after := r.returned

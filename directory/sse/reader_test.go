@@ -68,3 +68,30 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 		}
 	}
 }
+
+// One byte order mark may lead a stream; a second one is the first field's. Without it, nothing
+// beyond an event's end is waited for.
+//
+// Requirement: FLD-015
+func TestOneByteOrderMarkIsDropped(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+
+	for _, end := range []string{"\n", "\r", "\r\n"} {
+		for stream, want := range map[string]string{
+			mark + "data: a|data: b||":        "a\nb",
+			mark + mark + "data: a|data: b||": "b",
+			"data: " + mark + "a||":           mark + "a",
+			"\xef\xbb:|data: a||":             "a",
+		} {
+			from, to := io.Pipe()
+			go func() { _, _ = io.WriteString(to, strings.ReplaceAll(stream, "|", end)) }() // and it stays open
+
+			event, err := sse.NewReader(from, 100, "").Next()
+			from.Close()
+
+			if err != nil || string(event.Data) != want {
+				t.Errorf("%q with %q: %+v, %v", stream, end, event, err)
+			}
+		}
+	}
+}
