@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -150,15 +151,24 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 func ParseObject(body []byte) ([]strictjson.Member, error) {
 	members, err := strictjson.ParseObject(body)
 
-	var fault *strictjson.Error
-	if errors.As(err, &fault) {
-		refusal := Refuse(BadRequest, "%s", fault.Detail).At(fault.Pointer)
-		refusal.Err = fault.Err
+	return members, refuseJSON(err)
+}
 
-		return nil, refusal
+// UnmarshalBody is strictjson.Unmarshal of a request's body, with the errors of ParseObject.
+func UnmarshalBody(body []byte, into any, options ...json.Options) error {
+	return refuseJSON(strictjson.Unmarshal(body, into, options...))
+}
+
+func refuseJSON(err error) error {
+	var fault *strictjson.Error
+	if !errors.As(err, &fault) {
+		return err
 	}
 
-	return members, nil
+	refusal := Refuse(BadRequest, "%s", fault.Detail).At(fault.Pointer)
+	refusal.Err = fault.Err
+
+	return refusal
 }
 
 // NewDocument makes a document of members that are strict JSON already. It refuses the node's

@@ -205,7 +205,8 @@ var layers = map[string][]string{
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
-		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port"},
+		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port",
+		"directory/strictjson"},
 	"cmd/roster/backup":    {"api/client", "cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/release":   {"cmd/roster/cli", "cmd/roster/connect"},
@@ -215,8 +216,9 @@ var layers = map[string][]string{
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
-	"cmd/roster/fetch":   {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
-	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials", "directory"},
+	"cmd/roster/fetch": {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
+	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials", "directory",
+		"directory/strictjson"},
 	// exit codes of their errors
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
 	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",

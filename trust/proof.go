@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // MaxProof bounds a proof file in bytes.
@@ -60,20 +60,6 @@ func encodeCompact(file any) []byte {
 	return data
 }
 
-// jsonFault describes an error of decoding JSON without the names of Go types.
-func jsonFault(err error) string {
-	var fault *json.SemanticError
-
-	switch {
-	case !errors.As(err, &fault):
-		return err.Error()
-	case errors.Is(err, json.ErrUnknownName):
-		return "unknown member " + strconv.Quote(fault.JSONPointer.LastToken())
-	}
-
-	return fmt.Sprintf("the member %q has the wrong type", fault.JSONPointer)
-}
-
 // ParseProof reads a proof file strictly: no duplicate and no unknown members, and the
 // members of the inclusion proof all or none. Verify checks their contents. The error is
 // ErrFormat, or signed.ErrUnsupported if Crit names anything, because this release knows
@@ -84,8 +70,8 @@ func ParseProof(data []byte) (*Proof, error) {
 	}
 
 	proof := new(Proof)
-	if err := json.Unmarshal(data, proof, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fmt.Errorf("%w: not a proof file: %s", ErrFormat, jsonFault(err))
+	if err := strictjson.Unmarshal(data, proof, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("%w: not a proof file: %s", ErrFormat, err)
 	}
 
 	if proof.Record == "" || proof.Page == "" || proof.Keys == "" {

@@ -116,9 +116,8 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 	}
 
 	var renewals []wire.Renewal
-	if err := json.Unmarshal(body, &renewals, json.RejectUnknownMembers(true)); err != nil {
-		return nil, directory.Refuse(directory.BadRequest,
-			`the body must be an array of {"id": RID or NAME, "lt": SECONDS}: %w`, err)
+	if err := directory.UnmarshalBody(body, &renewals, json.RejectUnknownMembers(true)); err != nil {
+		return nil, err
 	}
 
 	if len(renewals) == 0 || len(renewals) > directory.MaxRenewals {

@@ -61,8 +61,12 @@ func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	var in wire.PolicyChange
-	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
-		return directory.Refuse(directory.BadRequest, `the body must be {"policy": CEDAR-TEXT}: %w`, err)
+	if err := directory.UnmarshalBody(body, &in, json.RejectUnknownMembers(true)); err != nil {
+		return err
+	}
+
+	if in.Policy == nil {
+		return directory.Refuse(directory.BadRequest, `the body must be {"policy": CEDAR-TEXT}`).At("/policy")
 	}
 
 	replaces, err := replacedVersions(call.Request, in.Version)

@@ -128,9 +128,5 @@ func parseObject(body []byte, into any, options ...json.Options) error {
 		return err
 	}
 
-	if err := json.Unmarshal(body, into, options...); err != nil {
-		return directory.Refuse(directory.BadRequest, "the body doesn't match the schema of this route: %w", err)
-	}
-
-	return nil
+	return directory.UnmarshalBody(body, into, options...)
 }

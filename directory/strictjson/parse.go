@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/go-json-experiment/json/jsontext"
 	"io"
 	"sync"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxDepth bounds the nesting of JSON that comes from outside (AD-046).
@@ -55,29 +55,6 @@ func (e *Error) Unwrap() error { return e.Err }
 func refuse(format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Detail: err.Error(), Err: errors.Unwrap(err)}
-}
-
-// syntaxError wraps an error of the decoder.
-func syntaxError(err error) *Error {
-	if errors.Is(err, io.EOF) {
-		return refuse("the body is empty; a JSON object is expected")
-	}
-
-	refusal := refuse("the body is not strict JSON: %w", err)
-
-	var syntactic *jsontext.SyntacticError
-	if !errors.As(err, &syntactic) {
-		return refusal
-	}
-
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		refusal = refuse("the JSON ends too early, at byte %d", syntactic.ByteOffset)
-	}
-
-	refusal.Pointer = string(syntactic.JSONPointer)
-	refusal.Err = nil
-
-	return refusal
 }
 
 // ParseObject reads exactly one JSON object strictly: valid UTF-8, no name twice at

@@ -19,6 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/roster-mesh/roster/directory/strictjson"
 
 	"github.com/roster-mesh/roster/trust"
 )
@@ -191,8 +192,8 @@ func parseKeys(raw []byte) (map[string]crypto.PublicKey, error) {
 	var set struct {
 		Keys []jsontext.Value `json:"keys"`
 	}
-	if err := json.Unmarshal(raw, &set); err != nil {
-		return nil, fmt.Errorf("not strict JSON: %w", err)
+	if err := strictjson.Unmarshal(raw, &set); err != nil {
+		return nil, err
 	}
 
 	if len(set.Keys) > maxIssuerKeys {

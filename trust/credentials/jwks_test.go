@@ -76,10 +76,10 @@ func TestKeysOfAURL(t *testing.T) {
 		"nothing new":   {answer(http.StatusNoContent, nil), "204"},
 		"over 1 MiB":    {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", trust.MaxBundle)...)), "bytes"},
 		"no key":        {answer(http.StatusOK, []byte(`{"keys":[]}`)), "no signature key"},
-		"a twin member": {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "strict JSON"},
+		"a twin member": {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "the JSON is not"},
 		"a symmetric": {answer(http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"k2","k":"AAAA"}]}`)),
 			"symmetric"},
-		"not JSON":        {answer(http.StatusOK, []byte("<html>")), "strict JSON"},
+		"not JSON":        {answer(http.StatusOK, []byte("<html>")), "the JSON is not"},
 		"a broken answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 	} {
 		say(c.say)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Profile is the contents of one context: the values of the connection's flags.
@@ -92,7 +93,7 @@ func (s contextStore) read() (contexts, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return saved, nil
 	case err == nil:
-		err = json.Unmarshal(text, &saved, json.RejectUnknownMembers(true))
+		err = strictjson.Unmarshal(text, &saved, json.RejectUnknownMembers(true))
 	}
 
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
@@ -95,7 +96,7 @@ describe the registration, and name describes the case.`,
 			}
 
 			var cases []policy.Case
-			if err := json.Unmarshal(text, &cases, json.RejectUnknownMembers(true)); err != nil {
+			if err := strictjson.Unmarshal(text, &cases, json.RejectUnknownMembers(true)); err != nil {
 				return cli.Failed(cli.ExitFormat, "invalid cases in %s: %w", args[0], err)
 			}
 
