@@ -240,8 +240,8 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 //
 // Requirement: WOA-015, WOA-036
 func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
-	claims := map[string][]string{"discovery-candidate": {"id", "agent", "name", "description", "bindings", "matched_tags",
-		"matched_examples", "evidence", "status", "metadata"}}
+	claims := map[string][]string{"discovery-candidate": {"id", "agent", "name", "description", "bindings",
+		"matched_tags", "matched_examples", "evidence", "status", "metadata"}}
 	for _, kind := range []string{"item", "registration"} {
 		claims[kind] = []string{"agent", "base", "name", "description", "protocols", "capabilities", "status"}
 	}

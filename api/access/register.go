@@ -18,7 +18,7 @@ func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest
 		owner = proposal.Owner
 		if !proposal.Caller.Commissioning {
 			return directory.Refuse(directory.Forbidden,
-				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=",
+				"%s is not a commissioning tool, so it can't register for another owner. Leave out the owner",
 				call.Identity)
 		}
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,6 +86,22 @@ const (
 	// refreshed, so that peers have it again.
 	KeepRestored
 )
+
+// String returns the kind in words.
+func (k KeepKind) String() string {
+	switch k {
+	case KeepRegistered:
+		return "registered"
+	case KeepFailing:
+		return "failing"
+	case KeepRecovered:
+		return "recovered"
+	case KeepRestored:
+		return "restored"
+	}
+
+	return "unknown kind " + strconv.Itoa(int(k))
+}
 
 // Register registers the agent. Run does it if it was not called.
 func (k *Keeper) Register(ctx context.Context) (*Registered, error) {

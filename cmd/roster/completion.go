@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const (
 type completer func(ctx context.Context, client *apiclient.Client, prefix string) ([]string, error)
 
 // completeFromDirectory has arguments and flags of all commands completed by the directory:
-// names of agents, domains that registered agents, and peers.
+// names of agents, domains that registered agents, protocols, peers, and members.
 func completeFromDirectory(root *cobra.Command, session connect.Session) {
 	offer := func(words completer) cobra.CompletionFunc {
 		return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -49,15 +50,17 @@ func completeFromDirectory(root *cobra.Command, session connect.Session) {
 		}
 
 		_, arguments, _ := strings.Cut(c.Use, " ")
-		switch argument, _, _ := strings.Cut(arguments, " "); {
+		switch argument, _, _ := strings.Cut(strings.Trim(arguments, "[]"), " "); {
 		case argument == "NAME|RID":
 			c.ValidArgsFunction = first(agentNames)
-		case argument == "DOMAIN" && c.Parent().Name() == "peer" && c.Name() != "invite":
+		case argument == "DOMAIN" && (c.Parent().Name() == "peer" && c.Name() != "invite" || c.Name() == "bundle"):
 			c.ValidArgsFunction = first(peerDomains)
+		case argument == "ID" && c.Parent().Name() == "raft" && c.Name() != "admit":
+			c.ValidArgsFunction = first(memberNames)
 		}
 
 		for flag, words := range map[string]completer{
-			"agent": agentNames, "candidate": agentNames, "origin": originDomains,
+			"agent": agentNames, "candidate": agentNames, "origin": originDomains, "protocol": protocolNames,
 		} {
 			if c.Flags().Lookup(flag) != nil {
 				_ = c.RegisterFlagCompletionFunc(flag, offer(words)) // the flag exists
@@ -146,6 +149,36 @@ func originDomains(ctx context.Context, client *apiclient.Client, _ string) ([]s
 	}
 
 	return domains, nil
+}
+
+// protocolNames returns the protocols of registered agents.
+func protocolNames(ctx context.Context, client *apiclient.Client, _ string) ([]string, error) {
+	found, err := client.Lookup(ctx, apiclient.LookupOptions{Count: maxCompletions})
+	if err != nil {
+		return nil, err
+	}
+
+	var protocols []string
+	for i := range found.Agents {
+		protocols = append(protocols, found.Agents[i].Protocols...)
+	}
+
+	return protocols, nil
+}
+
+// memberNames returns the last segments of the members' SPIFFE IDs, which commands take as well.
+func memberNames(ctx context.Context, client *apiclient.Client, _ string) ([]string, error) {
+	status, _, err := client.Operator().Raft(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	var names []string
+	for _, member := range status.Peers {
+		names = append(names, path.Base(member.ID))
+	}
+
+	return names, nil
 }
 
 func peerDomains(ctx context.Context, client *apiclient.Client, _ string) ([]string, error) {

@@ -18,7 +18,12 @@ func TestWordsAreCompleted(t *testing.T) {
 			return
 		}
 
-		says(`{"agents":[{"agent":"weather","provenance":{"origin_authority":"beta.test"}},`+
+		if r.URL.Path == "/v1/operator/raft" {
+			says(`{"peers":[{"id":"spiffe://alpha.test/roster/node/a"},{"id":"spiffe://alpha.test/roster/node/b"}]}`)(w, r)
+			return
+		}
+
+		says(`{"agents":[{"agent":"weather","protocols":["mcp"],"provenance":{"origin_authority":"beta.test"}},`+
 			`{"agent":"wind","provenance":{"origin_authority":"alpha.test"}}]}`)(w, r)
 	})
 
@@ -35,7 +40,15 @@ func TestWordsAreCompleted(t *testing.T) {
 		"register weather FILE --kind a":        "a2a ad",
 		"discover print --min-verification wit": "witnessed",
 		"lookup -o json":                        "json jsonl",
+		"lookup --protocol m":                   "mcp",
+		"register weather FILE --visibility m":  "mesh",
+		"raft transfer a":                       "a",
+		"raft remove b":                         "b",
+		"bundle b":                              "beta.test",
+		"context use al":                        "alpha",
 	}
+	w.run("context", "set", "alpha", "--address", "https://127.0.0.1:1")
+
 	for line, want := range rows {
 		code, out, _ := w.run(append([]string{"__completeNoDesc"}, words(line)...)...)
 		if code != 0 {

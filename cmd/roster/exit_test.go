@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -268,5 +269,34 @@ func TestAgentFailuresAreReportedAsSuch(t *testing.T) {
 			!strings.Contains(notes, want) {
 			t.Errorf("%s: exit code %d, %s", name, code, notes)
 		}
+	}
+}
+
+// With -o json a failure is one object on standard error, with all faults of a document; with a
+// table it is text.
+//
+// Requirement: OPS-004
+func TestFailuresAreDataWithJSON(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = w.Write([]byte(`{"type":"https://ad.alpha.test/problems/invalid-document","code":"invalid_document",` +
+			`"title":"Invalid","status":422,"detail":"Wrong.","errors":[{"detail":"one"},{"detail":"two"},` +
+			`{"detail":"three"},{"detail":"four"}]}`))
+	})
+	document := w.file("agent.json", `{"base":"https://weather.example"}`)
+
+	for _, format := range []string{"json", "jsonl"} {
+		code, _, errs := w.run("register", "weather", document, "-o", format)
+
+		var failed failedCommand
+		if err := json.Unmarshal([]byte(errs), &failed); err != nil || failed.Code != code || code == 0 ||
+			failed.Error == "" || failed.Problem == "" || len(failed.Faults) != 3 {
+			t.Errorf("-o %s: %v, exit code %d, %s", format, err, code, errs)
+		}
+	}
+
+	if _, _, errs := w.run("register", "weather", document); !strings.HasPrefix(errs, "roster: ") {
+		t.Errorf("a table: %s", errs)
 	}
 }

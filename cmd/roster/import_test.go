@@ -94,7 +94,7 @@ func TestImportContinuesAfterARefusal(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
 	}
 
-	if code != 1 || !strings.HasPrefix(notes, "roster: imported 2 of 6: 4 refused\n") {
+	if code != 1 || !strings.HasPrefix(notes, `{"error":"imported 2 of 6: 4 refused",`) {
 		t.Errorf("exit code %d, notes %q", code, notes)
 	}
 

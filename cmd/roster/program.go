@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/agents"
 	"github.com/roster-mesh/roster/cmd/roster/authority"
 	"github.com/roster-mesh/roster/cmd/roster/backup"
@@ -301,6 +302,10 @@ func (p *program) fail(called *cobra.Command, err error) int {
 		next = p.suggestion(failure, called)
 	}
 
+	if p.failAsData(failure, next) {
+		return failure.Code
+	}
+
 	p.session.Say("roster: %s", failure.Message)
 
 	if len(failure.Faults) > 0 {
@@ -317,6 +322,42 @@ func (p *program) fail(called *cobra.Command, err error) int {
 	}
 
 	return failure.Code
+}
+
+// A failedCommand is a failure as -o json prints it.
+type failedCommand struct {
+	Error   string   `json:"error"`
+	Code    int      `json:"exit_code"`
+	Problem string   `json:"problem,omitempty"` // the code of the directory's answer
+	Hint    string   `json:"hint,omitempty"`
+	Next    string   `json:"next,omitempty"` // a command
+	Faults  []string `json:"faults,omitempty"`
+}
+
+// failAsData prints a failure on standard error in the format of -o, and reports whether it did: a
+// table for people has none.
+func (p *program) failAsData(failure *cli.Failure, next string) bool {
+	if p.session.Format.IsTable() {
+		return false
+	}
+
+	failed := failedCommand{
+		Error: failure.Message, Code: failure.Code, Hint: failure.Hint, Next: next, Faults: failure.Faults,
+	}
+	if response := (*apiclient.Error)(nil); errors.As(failure, &response) {
+		failed.Problem = response.Code
+	}
+
+	text, err := cli.Marshal(failed)
+	if err == nil && p.session.Format == cli.FormatYAML {
+		text, err = cli.AppendYAML(nil, text)
+	}
+
+	if err == nil {
+		_, err = p.session.Stderr.Write(text)
+	}
+
+	return err == nil
 }
 
 // noteFaults prints further faults of a document, in two lines at most.

@@ -14,12 +14,14 @@ import (
 
 // LifetimeFlag adds --lt, which is checked before a request is sent.
 func LifetimeFlag(c *cobra.Command, lifetime *Lifetime) {
-	c.Flags().Var(lifetime, "lt", "lifetime of the registration in `SECONDS`, 60 or more; the directory may grant less")
+	c.Flags().Var(lifetime, "lt",
+		"lifetime of the registration, in `SECONDS` or such as 10m, a minute or more; the directory may grant less")
 }
 
 // VisibilityFlag adds --visibility, which is checked before a request is sent.
 func VisibilityFlag(c *cobra.Command, value *string, usage string) {
 	c.Flags().Var((*visibility)(value), "visibility", usage)
+	Complete(c, "visibility", "domain", "mesh", "peers:")
 }
 
 // visibility is the value of --visibility; empty if the flag is not given.
@@ -56,9 +58,10 @@ func (l *Lifetime) Type() string { return "SECONDS" }
 
 // Set parses the flag's value.
 func (l *Lifetime) Set(text string) error {
-	n, err := directory.ParseLifetime(text, 0)
+	n, err := directory.ParseLifetime(secondsOf(text), 0)
 	if err != nil || n == 0 {
-		return fmt.Errorf("must be a whole number of seconds from 60 to %d", uint32(math.MaxUint32))
+		return fmt.Errorf("must be a whole number of seconds from 60 to %d, or a duration such as 10m",
+			uint32(math.MaxUint32))
 	}
 
 	*l = Lifetime(n)
@@ -66,8 +69,19 @@ func (l *Lifetime) Set(text string) error {
 	return nil
 }
 
-// Seconds is the value of a flag that takes a whole number of seconds. Zero is stored for 0
-// if that has another meaning than a flag that is not given.
+// secondsOf returns a duration of whole seconds, such as 10m, as their number. Other text is
+// returned as it is.
+func secondsOf(text string) string {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d%time.Second != 0 {
+		return text
+	}
+
+	return strconv.FormatUint(WholeSeconds(d), 10)
+}
+
+// Seconds is the value of a flag that takes a whole number of seconds, or a duration. Zero is
+// stored for 0 if that has another meaning than a flag that is not given.
 type Seconds struct {
 	Value *time.Duration
 	Zero  time.Duration
@@ -81,9 +95,9 @@ func (s *Seconds) Type() string { return "SECONDS" }
 
 // Set parses the flag's value.
 func (s *Seconds) Set(text string) error {
-	n, err := strconv.ParseUint(text, 10, 31)
+	n, err := strconv.ParseUint(secondsOf(text), 10, 31)
 	if err != nil {
-		return errors.New("must be a whole number of seconds")
+		return errors.New("must be a whole number of seconds, or a duration such as 10m")
 	}
 
 	*s.Value = time.Duration(n) * time.Second

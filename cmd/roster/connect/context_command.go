@@ -223,6 +223,9 @@ func changeContextCommand(
 		Use:   verb + " NAME",
 		Short: short,
 		Args:  cli.Args("NAME"),
+
+		ValidArgsFunction: session.completeContext,
+
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := session.settings.store.read()
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
@@ -33,11 +34,7 @@ authorities.`,
 				return cli.Usage("%w", err)
 			}
 
-			for _, name := range []string{"domains", "nodes", "port", "trace", "gateway", "insecure-loopback", "limits"} {
-				if c.Flags().Changed(name) {
-					options.Given = append(options.Given, name)
-				}
-			}
+			c.Flags().Visit(func(flag *pflag.Flag) { options.Given = append(options.Given, flag.Name) })
 
 			err := dev.Run(c.Context(), options)
 			if err != nil && strings.Contains(err.Error(), "--port") {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -47,7 +48,7 @@ STATE of silent means that it has received nothing of the member for three secon
 					readFormats(m.Reads))
 			}
 
-			if w := status.Written; w.Log > 0 {
+			if w := status.Written; w.Log > 0 && session.Format == cli.FormatWide {
 				session.Note("%s", writtenFormats(w))
 			}
 
@@ -130,19 +131,60 @@ during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 				}
 			}
 
+			before := leaderOf(ctx, client)
+
 			var reply apiclient.Reply
 			if err := client.Operator().Noting(&reply).Transfer(ctx, id); err != nil {
 				return suggestMembers(session, err)
 			}
 
+			if id == "" {
+				id = leaderAfter(ctx, client, before)
+			}
+
 			written := cli.WrittenOf(raftHref, "transferred", reply.Header).About(id)
 			if id == "" {
-				return session.PrintWritten(written, "leadership transferred")
+				return session.PrintWritten(written, "leadership transferred; roster raft peers shows the leader")
 			}
 
 			return session.PrintWritten(written, "leadership transferred to %s", id)
 		}),
 	}
+}
+
+// leaderOf returns the leader as the addressed node knows it; empty if it doesn't answer.
+func leaderOf(ctx context.Context, client *apiclient.Client) string {
+	status, _, err := client.Operator().Raft(ctx)
+	if err != nil {
+		return ""
+	}
+
+	return status.Leader
+}
+
+// leaderAfter returns the leader after a transfer from another, once the addressed node knows it;
+// empty if it doesn't within two seconds.
+func leaderAfter(ctx context.Context, client *apiclient.Client, before string) string {
+	const (
+		attempts = 20
+		pause    = 100 * time.Millisecond
+	)
+
+	if before == "" { // it knew none, so nothing tells when it knows the next one
+		return leaderOf(ctx, client)
+	}
+
+	for range attempts {
+		if leader := leaderOf(ctx, client); leader != "" && leader != before {
+			return leader
+		}
+
+		if !apiclient.Pause(ctx, pause) {
+			break
+		}
+	}
+
+	return ""
 }
 
 func removeMemberCommand(session connect.Session) *cobra.Command {
