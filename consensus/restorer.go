@@ -190,6 +190,17 @@ func (r *restorer) mayRestore(live, old *state.State, loss state.Loss, options R
 		return errSealed
 	case old.History().Position().Epoch == 0:
 		return directory.Refuse(directory.BadRequest, "the backup is empty")
+	case old.History().Position().Revision > maxRestoredRevision:
+		return directory.Refuse(directory.BadRequest, "the backup is at revision %d; the highest that is restored is %d",
+			old.History().Position().Revision, uint64(maxRestoredRevision))
+	}
+
+	// Counters and time of a domain never go back, so what is taken here stays for good.
+	committed := time.UnixMilli(old.History().Now())
+	if committed.Sub(r.cfg.Clock.Now()) > maxRestoredAhead {
+		return directory.Refuse(directory.Conflict,
+			"the committed time of the backup, %s, is more than %s ahead of this node's clock; set the clock right, "+
+				"or take another backup", committed.UTC().Format(time.RFC3339), maxRestoredAhead)
 	}
 
 	if err := unaccepted(live, old, loss, options); err != nil {
@@ -231,6 +242,7 @@ func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions)
 				"new epoch", quantity(len(peers), "peer"), quantity(loss.Exported, "registration"))
 		}
 
+		detail += "; " + inForceText(live, old)
 		faults = append(faults, directory.Violation{Pointer: "/" + ParamNewEpoch, Detail: detail})
 	}
 
@@ -246,6 +258,32 @@ func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions)
 	refused.Violations = faults
 
 	return refused
+}
+
+// inForceText names the policy and the peerings that are in force after a restore.
+func inForceText(live, old *state.State) string {
+	policy := "the shipped policy stays in force"
+
+	if _, version := live.Policy().Policy(); version > 0 {
+		policy = fmt.Sprintf("the domain's policy, version %d, stays in force", version)
+	} else if text, version := old.Policy().Policy(); version > 0 {
+		policy = fmt.Sprintf("the backup's policy, version %d with SHA-256 %s, comes into force", version,
+			directory.HashOf(text))
+	}
+
+	var back []string
+
+	for _, peering := range old.Peerings().List() {
+		if live.Peerings().Get(peering.Domain).State == "" {
+			back = append(back, peering.Domain.Name())
+		}
+	}
+
+	if len(back) == 0 {
+		return policy
+	}
+
+	return fmt.Sprintf("%s; peerings come back from the backup: %s", policy, strings.Join(back, ", "))
 }
 
 // lossText names the changes that a restore takes back.
@@ -520,6 +558,12 @@ const (
 	// headerOperator has the operator's request of a restore, between members.
 	headerOperator = "Roster-Operator-Request"
 	maxReason      = 200
+
+	// maxRestoredRevision is the highest revision that every reader of JSON takes.
+	maxRestoredRevision = 1 << 53
+	// maxRestoredAhead is how far the committed time of a backup may be ahead of this node's clock.
+	maxRestoredAhead = 24 * time.Hour
+
 	// maxBackup bounds a backup's file in bytes.
 	maxBackup = 64 << 30
 	// restoreTimeout bounds the time until a majority has the restored state.

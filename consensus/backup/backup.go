@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -33,7 +34,8 @@ type Backup struct {
 
 	Node  spiffeid.ID // that wrote it
 	Taken time.Time
-	Size  int64 // of the backup, in bytes
+	Size  int64          // of the backup, in bytes
+	Sum   directory.Hash // SHA-256 of all of it, but for the sum at its end, which is this one
 }
 
 // Write writes a backup of a snapshot.
@@ -167,6 +169,7 @@ func Inspect(r io.Reader) (*Backup, error) {
 	}
 
 	backup.Size = whole.size
+	backup.Sum = directory.Hash(whole.sum.Sum(nil))
 
 	return backup, nil
 }

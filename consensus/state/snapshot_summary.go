@@ -25,6 +25,8 @@ type Summary struct {
 	Held          int // names that are held for their former owners
 	Peers         []spiffeid.TrustDomain
 	Members       []spiffeid.ID
+	Policy        uint64         // revision of the policy in it; 0 if it has none of its own
+	PolicyHash    directory.Hash // SHA-256 of that policy's text
 	// Hash is over all registrations' contents and deadlines, and nothing else: a
 	// restored domain has the same hash until a registration changes.
 	Hash directory.Hash
@@ -61,6 +63,12 @@ func Inspect(r io.Reader) (*Summary, error) {
 		LedgerRoot: (&frontier{header.Size, header.Edges}).root(),
 		Held:       header.Holds,
 	}
+
+	if text := header.Text; text != nil && text.Revision > 0 {
+		info.Policy = text.Revision
+		info.PolicyHash = directory.HashOf(text.Text)
+	}
+
 	if err := info.readItems(dec, &header); err != nil {
 		return nil, err
 	}

@@ -62,9 +62,13 @@ type backupSummary struct {
 	Nodes         []string       `json:"nodes"` // with a signing key
 	LedgerSize    uint64         `json:"ledger_size"`
 	LedgerRoot    directory.Hash `json:"ledger_root"`
-	Hash          directory.Hash `json:"hash"`  // over all registrations' contents and deadlines
-	Bytes         int64          `json:"bytes"` // unencrypted
-	Encrypted     bool           `json:"encrypted"`
+	Policy        uint64         `json:"policy"`               // revision of the policy in it; 0 if it has none
+	PolicyHash    directory.Hash `json:"policy_hash,omitzero"` // SHA-256 of the policy's text
+	Hash          directory.Hash `json:"hash"`                 // SHA-256 of everything in the backup
+	// RegistrationsHash is over all registrations' contents and deadlines alone: that of the restored domain.
+	RegistrationsHash directory.Hash `json:"registrations_hash"`
+	Bytes             int64          `json:"bytes"` // unencrypted
+	Encrypted         bool           `json:"encrypted"`
 }
 
 func summarize(info *node.Backup, encrypted bool) backupSummary {
@@ -92,10 +96,22 @@ func summarize(info *node.Backup, encrypted bool) backupSummary {
 		Nodes:         nodes,
 		LedgerSize:    info.LedgerSize,
 		LedgerRoot:    info.LedgerRoot,
-		Hash:          info.Hash,
-		Bytes:         info.Size,
-		Encrypted:     encrypted,
+		Policy:        info.Policy,
+		PolicyHash:    info.PolicyHash,
+		Hash:          info.Sum,
+
+		RegistrationsHash: info.Hash,
+		Bytes:             info.Size,
+		Encrypted:         encrypted,
 	}
+}
+
+func (b backupSummary) policyText() string {
+	if b.Policy == 0 {
+		return "none of its own"
+	}
+
+	return fmt.Sprintf("version %d, SHA-256 %s", b.Policy, b.PolicyHash)
 }
 
 func (b backupSummary) table() cli.Table {
@@ -109,6 +125,8 @@ func (b backupSummary) table() cli.Table {
 	t.Add("peers", strings.Join(b.Peers, " "))
 	t.Add("nodes", strings.Join(b.Nodes, " "))
 	t.Add("ledger", fmt.Sprintf("size %d, root %s", b.LedgerSize, b.LedgerRoot))
+	t.Add("policy", b.policyText())
+	t.Add("registrations hash", b.RegistrationsHash.String())
 	t.Add("hash", b.Hash.String())
 	t.Add("bytes", strconv.FormatInt(b.Bytes, 10))
 	t.Add("encrypted", cli.YesNo(b.Encrypted))

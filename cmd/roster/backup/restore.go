@@ -37,7 +37,8 @@ lifetime of over an hour within ten. A backup of another domain is refused.
 An encrypted backup is decrypted here (--identity) and sent over mutual TLS. The whole file
 is checked before anything is sent. The check shows that the file is complete, not who made
 it: anyone can encrypt to a public key. Store the hash from "roster snapshot inspect" apart
-from the file, and compare it before you restore.`,
+from the file, and give it by --hash: it is over everything in the backup, and nothing is
+sent if it differs.`,
 		Args: cli.Args("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.path = args[0]
@@ -49,6 +50,7 @@ from the file, and compare it before you restore.`,
 	cmd.Flags().BoolVar(&r.options.NewEpoch, flagNewEpoch, false,
 		"accept that peers drop the registrations until their owners refresh them")
 	cmd.Flags().StringVar(&r.options.Reason, "reason", "", "`REASON` to record in the domain's ledger")
+	cmd.Flags().StringVar(&r.hash, flagHash, "", "refuse a backup whose `HASH`, by \"roster snapshot inspect\", is another")
 	addIdentityFlag(cmd, &r.identity)
 
 	return cmd
@@ -58,12 +60,14 @@ from the file, and compare it before you restore.`,
 const (
 	flagLoss     = "accept-loss-since"
 	flagNewEpoch = "new-epoch"
+	flagHash     = "hash"
 )
 
 // A restore is the flags and the argument of one restore.
 type restore struct {
 	path     string
 	identity string
+	hash     string // that the backup must have; any if empty
 	options  apiclient.RestoreOptions
 }
 
@@ -81,6 +85,10 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 	info, err := file.inspect()
 	if err != nil {
 		return err
+	}
+
+	if r.hash != "" && r.hash != info.Sum.String() {
+		return cli.Failed(cli.ExitFormat, "the backup's hash is %s, not %s; nothing was sent", info.Sum, r.hash)
 	}
 
 	client, err := session.Client()
@@ -194,6 +202,10 @@ func (r *restore) arguments(verb string) []string {
 	args := []string{"snapshot", verb, r.path}
 	if r.identity != "" {
 		args = append(args, "--identity", r.identity)
+	}
+
+	if r.hash != "" && verb == "restore" {
+		args = append(args, "--"+flagHash, r.hash)
 	}
 
 	return args

@@ -1,0 +1,132 @@
+package consensus
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/backup"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// forged returns a backup whose header of the state is changed, with a sum that holds.
+func forged(t *testing.T, file []byte, change func(*state.Header)) []byte {
+	t.Helper()
+
+	top, items, err := backup.ReadHeader(bytes.NewReader(file[:len(file)-sha256.Size]))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var header state.Header
+
+	dec := state.NewDecoder(items)
+	if err := dec.Decode(&header); err != nil {
+		t.Fatal(err)
+	}
+
+	change(&header)
+
+	var made bytes.Buffer
+
+	made.WriteString(backup.Mark)
+
+	enc := state.NewEncoder(&made)
+	for _, part := range []any{top, &header} {
+		if err := enc.Encode(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if _, err := io.Copy(&made, io.MultiReader(dec.Buffered(), items)); err != nil {
+		t.Fatal(err)
+	}
+
+	sum := sha256.Sum256(made.Bytes())
+	made.Write(sum[:])
+
+	return made.Bytes()
+}
+
+// Counters and time of a domain never go back, so a backup that would set them beyond reason is refused,
+// whatever its operator accepts, and changes nothing (finding 36).
+func TestABackupBeyondReasonIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, _ := d.leader()
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		file, before := d.backup(leader), d.nodes[leader].Replica.Position()
+
+		for what, change := range map[string]func(*state.Header){
+			"the revision": func(h *state.Header) { h.Revision = math.MaxUint64 - 5 },
+			"the time":     func(h *state.Header) { h.Now = time.Now().Add(maxRestoredAhead + time.Minute).UnixMilli() },
+		} {
+			altered := forged(t, file, change)
+
+			_, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(altered), accepting(t, altered))
+			if problemOf := directory.ProblemOf(err); problemOf != directory.BadRequest && problemOf != directory.Conflict {
+				t.Errorf("%s: %v", what, err)
+			}
+
+			if at := d.nodes[leader].Replica.Position(); at != before {
+				t.Errorf("%s: the domain is at %s, and was at %s", what, at, before)
+			}
+		}
+
+		// The same way of making a backup is accepted within the bounds.
+		fine := forged(t, file, func(h *state.Header) { h.Now = time.Now().Add(time.Hour).UnixMilli() })
+		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(fine), accepting(t, fine)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The hash of a backup is over everything in it: another policy changes it, though the registrations
+// are the same. A restore says which policy will be in force before it is accepted.
+func TestABackupsHashCoversItsPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		file := d.backup(0)
+		altered := forged(t, file, func(h *state.Header) {
+			// The type of the text has no name outside of its package.
+			text := []byte("permit (principal, action, resource);")
+
+			policy, err := state.Marshal(map[int]any{21: map[int]any{1: text, 2: 1}})
+			if err == nil {
+				err = state.Unmarshal(policy, h)
+			}
+
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+
+		was, is := inspect(t, file), inspect(t, altered)
+		if was.Hash != is.Hash || was.Sum == is.Sum || was.Policy != 0 || is.Policy != 1 {
+			t.Errorf("the backup is %s with policy %d, the altered one %s with %d", was.Sum, was.Policy, is.Sum, is.Policy)
+		}
+
+		_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(altered), RestoreOptions{})
+		if err == nil || !strings.Contains(err.Error(), "the backup's policy, version 1") ||
+			!strings.Contains(err.Error(), is.PolicyHash.String()) {
+			t.Errorf("the refusal does not name the policy: %v", err)
+		}
+	})
+}
