@@ -166,7 +166,11 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.LastAnswer = status.LastAnswer.UTC()
 	peer.UnreachableSince = status.SilentSince.UTC()
 	peer.LastPage = status.LastPage.UTC()
-	peer.PageAge = status.PageAge.Seconds()
+
+	if !status.LastPage.IsZero() {
+		age := status.PageAge.Seconds()
+		peer.PageAge = &age
+	}
 
 	peer.Records = status.Records
 	peer.RecordsLimit = status.RecordsLimit

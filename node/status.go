@@ -51,8 +51,7 @@ func (r selfReport) Node() wire.NodeStatus {
 	}
 
 	if free, percent, err := disk.FreeSpace(r.data); err == nil {
-		status.DiskFree = free
-		status.DiskFreePercent = percent
+		status.DiskFree, status.DiskFreePercent = &free, &percent
 	}
 
 	return status

@@ -105,8 +105,8 @@ type NodeStatus struct {
 	BundleExpires time.Time `json:"bundle_expires,omitzero"`
 	// DiskFree is the free space on the disk with the node's data, in bytes; absent if it
 	// is unknown.
-	DiskFree        uint64 `json:"disk_free,omitzero"`
-	DiskFreePercent int    `json:"disk_free_percent,omitzero"`
+	DiskFree        *uint64 `json:"disk_free,omitzero"`
+	DiskFreePercent *int    `json:"disk_free_percent,omitzero"`
 	// ClockStep is by how much this machine's clock is ahead of the domain's time, or behind it if
 	// negative, since a step that nothing has confirmed yet; else 0.
 	ClockStep float64 `json:"clock_step_seconds"`
@@ -115,7 +115,7 @@ type NodeStatus struct {
 	ClockBehind float64 `json:"clock_behind_seconds"`
 	// Unconfirmed is how many of the domain's registrations were restored from a backup and not
 	// refreshed by their owners since; peers don't have them.
-	Unconfirmed int `json:"unconfirmed,omitzero"`
+	Unconfirmed int `json:"unconfirmed"`
 }
 
 // Members are the nodes in the mesh's gossip pool.
@@ -155,7 +155,7 @@ type Peer struct {
 	// LastPage is the issue of the newest verified page, and PageAge the time since then in
 	// seconds. An idle domain issues none; HeadAge shows that it answers for its state.
 	LastPage time.Time `json:"last_page,omitzero"`
-	PageAge  float64   `json:"page_age_seconds,omitzero"`
+	PageAge  *float64  `json:"page_age_seconds,omitzero"`
 	// Agreed is pending, active, frozen or terminated.
 	Agreed string `json:"agreed"`
 	// Fingerprints are of the bundle that is believed, as of a TrustBundle.
@@ -200,26 +200,26 @@ type Peer struct {
 	// heard for long.
 	Hidden bool `json:"hidden,omitzero"`
 	// Records is how many are held of the peer, and Bytes their size on disk.
-	Records uint64 `json:"records,omitzero"`
-	Bytes   uint64 `json:"bytes,omitzero"`
+	Records uint64 `json:"records"`
+	Bytes   uint64 `json:"bytes"`
 	// RecordsLimit and BytesLimit bound these; 0 is no bound.
 	RecordsLimit uint64 `json:"records_limit,omitzero"`
 	BytesLimit   uint64 `json:"bytes_limit,omitzero"`
 	// Missing is the number of registrations whose records are not there yet.
-	Missing int `json:"missing,omitzero"`
+	Missing int `json:"missing"`
 	// OverQuota is the number of registrations for which there was no room.
-	OverQuota uint64 `json:"over_quota,omitzero"`
+	OverQuota uint64 `json:"over_quota"`
 	// Unsupported says for what a later release is needed to follow the peer.
 	Unsupported string `json:"unsupported,omitempty"`
 	// Unopened counts the records that are held until a later release can read them,
 	// by the number of their format.
 	Unopened map[string]uint64 `json:"unopened,omitempty"`
 	// BytesIn and BytesOut are of bodies that its nodes answered and were answered.
-	BytesIn  uint64 `json:"bytes_in,omitzero"`
-	BytesOut uint64 `json:"bytes_out,omitzero"`
+	BytesIn  uint64 `json:"bytes_in"`
+	BytesOut uint64 `json:"bytes_out"`
 	// GossipIn and GossipOut are bytes of gossip with its nodes.
-	GossipIn  uint64 `json:"gossip_in,omitzero"`
-	GossipOut uint64 `json:"gossip_out,omitzero"`
+	GossipIn  uint64 `json:"gossip_in"`
+	GossipOut uint64 `json:"gossip_out"`
 
 	// Evidence is the evidence of this node against the peer, the oldest first.
 	Evidence []PeerEvidence `json:"evidence,omitempty"`
@@ -243,16 +243,21 @@ func (p *Peer) PageText() string {
 		return "no verified page yet"
 	}
 
-	return "last verified page at " + p.LastPage.UTC().Format(time.RFC3339) + ", " + p.PageAgeText() + " ago"
+	text := "last verified page at " + p.LastPage.UTC().Format(time.RFC3339)
+	if age := p.PageAgeText(); age != "" {
+		text += ", " + age + " ago"
+	}
+
+	return text
 }
 
 // PageAgeText returns the age of the newest verified page, such as 3m20s; "" if there is none.
 func (p *Peer) PageAgeText() string {
-	if p.LastPage.IsZero() {
+	if p.PageAge == nil {
 		return ""
 	}
 
-	return time.Duration(p.PageAge * float64(time.Second)).Truncate(time.Second).String()
+	return time.Duration(*p.PageAge * float64(time.Second)).Truncate(time.Second).String()
 }
 
 // PeerEvidence is a file which shows that a peer contradicted itself.

@@ -86,9 +86,11 @@ func (s *domainStatus) fine(subject, state, detail string) {
 
 // warn adds a line about something that needs attention, with the next command.
 func (s *domainStatus) warn(subject, state, detail string, next ...string) {
-	command := s.session.CommandLine(next...)
+	command := ""
 	if next[0] == "help" {
 		command = s.session.Program + " " + strings.Join(next, " ") // which has no flags of a connection
+	} else {
+		command = s.session.CommandLine(next...)
 	}
 
 	s.rows = append(s.rows, []string{subject, state, detail, command})
@@ -158,12 +160,18 @@ func (s *domainStatus) judgeExpiry(subject string, at time.Time, soon time.Durat
 }
 
 func (s *domainStatus) judgeDisk() {
-	detail := fmt.Sprintf("%d MiB free, %d %%", s.Node.DiskFree>>20, s.Node.DiskFreePercent)
+	free, percent := s.Node.DiskFree, s.Node.DiskFreePercent
+	if free == nil || percent == nil {
+		s.fine("disk", "unknown", "")
+		return
+	}
+
+	detail := fmt.Sprintf("%d MiB free, %d %%", *free>>20, *percent)
 
 	switch {
-	case s.Node.DiskFree == 0 && s.Node.DiskFreePercent == 0:
-		s.fine("disk", "unknown", "")
-	case s.Node.DiskFreePercent < diskLow:
+	case *free>>20 == 0:
+		s.warn("disk", "full", detail, "help", "doctor")
+	case *percent < diskLow:
 		s.warn("disk", "nearly full", detail, "help", "doctor")
 	default:
 		s.fine("disk", "ok", detail)

@@ -82,10 +82,10 @@ func peerTable(console *cli.Console, peer *apiclient.Peer) cli.Table {
 	addPeerRules(t, "import", peer.Import)
 	addPeerHoldings(t, peer)
 
-	t.add("bytes in", cli.NonZero(peer.BytesIn))
-	t.add("bytes out", cli.NonZero(peer.BytesOut))
-	t.add("gossip bytes in", cli.NonZero(peer.GossipIn))
-	t.add("gossip bytes out", cli.NonZero(peer.GossipOut))
+	t.add("bytes in", fmt.Sprint(peer.BytesIn))
+	t.add("bytes out", fmt.Sprint(peer.BytesOut))
+	t.add("gossip bytes in", fmt.Sprint(peer.GossipIn))
+	t.add("gossip bytes out", fmt.Sprint(peer.GossipOut))
 
 	for _, e := range peer.Evidence {
 		t.add("evidence", e.ID+", found "+console.Time(e.Found))
@@ -166,8 +166,8 @@ func addPeerHoldings(t *fieldTable, peer *apiclient.Peer) {
 
 	t.add("records", usageOfLimit(peer.Records, peer.RecordsLimit))
 	t.add("bytes", usageOfLimit(peer.Bytes, peer.BytesLimit))
-	t.add("records missing", cli.NonZero(uint64(peer.Missing)))
-	t.add("records over quota", cli.NonZero(peer.OverQuota))
+	t.add("records missing", fmt.Sprint(peer.Missing))
+	t.add("records over quota", fmt.Sprint(peer.OverQuota))
 	t.add("unsupported", peer.Unsupported)
 	t.addCounts("records of unsupported format", peer.Unopened)
 }
@@ -175,7 +175,7 @@ func addPeerHoldings(t *fieldTable, peer *apiclient.Peer) {
 // usageOfLimit returns how much of a quota is used. A limit of 0 means no limit.
 func usageOfLimit(used, limit uint64) string {
 	if limit == 0 {
-		return cli.NonZero(used)
+		return fmt.Sprint(used)
 	}
 
 	return fmt.Sprintf("%d of %d (%.1f %%)", used, limit, 100*float64(used)/float64(limit))
