@@ -15,6 +15,8 @@ const protocolA2A = "a2a"
 // nameOfA2A is the host, and the path if any, of where an agent card says that
 // its agent is reached.
 func nameOfA2A(doc *object) string {
+	doc.reading.absentNull = true
+
 	bindings := bindingsOfA2A(doc)
 	if len(bindings) == 0 {
 		return ""
@@ -37,7 +39,14 @@ func nameOfA2A(doc *object) string {
 }
 
 // projectA2A projects an A2A agent card of protocol 0.3 or 1.0.
+//
+// Cards are ProtoJSON: null in an optional member means that it is absent.
 func projectA2A(_ string, doc *object) *directory.Projection {
+	doc.reading.absentNull = true
+	doc.required("name", "description", "version", "capabilities", "defaultInputModes", "defaultOutputModes",
+		"skills")
+	doc.child("provider").required("organization", "url")
+
 	projection := &directory.Projection{
 		Name:           doc.need("name"),
 		Description:    doc.short("description", directory.MaxDescription),
@@ -61,6 +70,7 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 			Description: obj.short("description", directory.MaxDescription),
 			Tags:        obj.tags("tags"),
 		}
+		obj.required("name", "description", "tags")
 		obj.text("name")
 		obj.checkName("id", capability.Name)
 		seen.add(obj, "id", capability.Name)
@@ -91,6 +101,7 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 		}
 	}
 	for _, o := range doc.objects("supportedInterfaces") {
+		o.required("protocolBinding", "protocolVersion")
 		o.text("protocolVersion")
 		add(o.uri("url", o.need("url")), o.either("protocolBinding", "transport"))
 	}

@@ -85,7 +85,13 @@ func TestProjectA2ARefuses(t *testing.T) {
 		{card(`"skills":[{"id":"x","examples":[1]}]`), "/skills/0/examples/0"},
 		{card(`"skills":[{"id":"x","name":[]}]`), "/skills/0/name"},
 		{card(`"additionalInterfaces":[{"transport":"GRPC"}]`), "/additionalInterfaces/0/url"},
-		{card(`"preferredTransport":null`), "/preferredTransport"},
+		{card(`"capabilities":null`), "/capabilities"},
+		{card(`"skills":null`), "/skills"},
+		{card(`"provider":{"organization":"x","url":null}`), "/provider/url"},
+		{card(`"skills":[{"id":"x","tags":null}]`), "/skills/0/tags"},
+		{card(`"skills":[{"id":"x","examples":[null]}]`), "/skills/0/examples/0"},
+		{card(`"supportedInterfaces":[{"url":"https://a.test","protocolVersion":null}]`),
+			"/supportedInterfaces/0/protocolVersion"},
 		{card(`"securitySchemes":[]`), "/securitySchemes"},
 		{card(`"security":{}`), "/security"},
 		{card(`"description":"` + strings.Repeat("x", 4097) + `"`), "/description"},
@@ -95,6 +101,7 @@ func TestProjectA2ARefuses(t *testing.T) {
 	}
 }
 
+// Requirement: FLD-016
 func TestProjectMCP(t *testing.T) {
 	server := func(members string) *directory.Projection {
 		return mustProject(t, "x", mustDocument(t, directory.KindMCP, `{"name":"io.github.ada/maps-mcp",`+members+`}`))
@@ -119,13 +126,19 @@ func TestProjectMCP(t *testing.T) {
 	}
 
 	for members, base := range map[string]string{
-		`"packages":[{"registry_name":"npm","name":"@21st-dev/magic","version":"0.0.46"}]`:                 "pkg:npm/%4021st-dev/magic@0.0.46",
-		`"packages":[{"registryType":"pypi","identifier":"Maps_MCP","version":"1.0+b 1"}]`:                 "pkg:pypi/maps-mcp@1.0%2Bb%201",
-		`"packages":[{"registry_name":"docker","name":"mcp/fetch","version":""}]`:                          "pkg:docker/mcp/fetch",
-		`"packages":[{"registryType":"mcpb","identifier":"https://x.test/a.mcpb"}]`:                        "pkg:mcpb/https%3A%2F%2Fx.test%2Fa.mcpb",
-		`"packages":[{"registry_name":"unknown","name":"x"},{"registry_name":"npm","name":"y"}]`:           "pkg:npm/y",
-		`"packages":[{"registry_name":"unknown","name":"x"}],"repository":{"url":"https://git.test/maps"}`: "https://git.test/maps",
-		`"packages":[],"remotes":[],"repository":{"url":"https://git.test/maps","source":"github"}`:        "https://git.test/maps",
+		`"packages":[{"registry_name":"npm","name":"@21st-dev/magic","version":"0.0.46"}]`:                         "pkg:npm/%4021st-dev/magic@0.0.46",
+		`"packages":[{"registryType":"pypi","identifier":"Maps_MCP","version":"1.0+b 1"}]`:                         "pkg:pypi/maps-mcp@1.0%2Bb%201",
+		`"packages":[{"registry_name":"docker","name":"mcp/fetch","version":""}]`:                                  "pkg:docker/mcp/fetch",
+		`"packages":[{"registryType":"oci","identifier":"docker.io/x/y:0.1.0","version":"0.1.0"}]`:                 "pkg:oci/y?repository_url=docker.io/x/y&tag=0.1.0",
+		`"packages":[{"registryType":"oci","identifier":"ghcr.io/x/Y@sha256:ab"}]`:                                 "pkg:oci/y@sha256%3Aab?repository_url=ghcr.io/x/y",
+		`"packages":[{"registryType":"oci","identifier":"r.test:5000/y","version":"2"}]`:                           "pkg:oci/y?repository_url=r.test:5000/y&tag=2",
+		`"packages":[{"registryType":"docker","identifier":"r.test/x/y:1"}]`:                                       "pkg:docker/x/y@1?repository_url=r.test",
+		`"remotes":[{"type":"sse","url":"https://{a}.test"}],"packages":[{"registryType":"npm","identifier":"y"}]`: "pkg:npm/y",
+		`"version":"1","remotes":[{"type":"sse","url":"https://{a}.test","variables":{"a":{"isRequired":true}}}]`:  "pkg:generic/io.github.ada/maps-mcp@1",
+		`"packages":[{"registryType":"mcpb","identifier":"https://x.test/a.mcpb"}]`:                                "pkg:generic/a.mcpb?download_url=https://x.test/a.mcpb",
+		`"packages":[{"registry_name":"unknown","name":"x"},{"registry_name":"npm","name":"y"}]`:                   "pkg:npm/y",
+		`"packages":[{"registry_name":"unknown","name":"x"}],"repository":{"url":"https://git.test/maps"}`:         "https://git.test/maps",
+		`"packages":[],"remotes":[],"repository":{"url":"https://git.test/maps","source":"github"}`:                "https://git.test/maps",
 	} {
 		p := server(members)
 		if p.Base != base {
@@ -161,5 +174,42 @@ func TestProjectMCPRefuses(t *testing.T) {
 	} {
 		_, err := kinds.Project("x", mustDocument(t, directory.KindMCP, c.body))
 		wantRefusal(t, err, directory.BadDocument, c.pointer)
+	}
+}
+
+// Requirement: FLD-004
+func TestATemplateIsNoBinding(t *testing.T) {
+	for remotes, want := range map[string]string{
+		`{"type":"t","url":"https://{a}.test"},{"type":"t","url":"https://b.test"}`:                     "https://b.test",
+		`{"type":"t","url":"https://{a}.test/{p}","variables":{"a":{"default":"x"},"p":{"value":"m"}}}`: "https://x.test/m",
+	} {
+		p := mustProject(t, "x", mustDocument(t, directory.KindMCP, `{"name":"n/x","remotes":[`+remotes+`]}`))
+		if p.Base != want || len(p.Bindings) != 1 || p.Bindings[0].Endpoint != want {
+			t.Errorf("%s: %+v", remotes, p)
+		}
+	}
+
+	_, err := kinds.Project("x", mustDocument(t, directory.KindMCP, `{"name":"n","remotes":[{"url":"https://{.test"}]}`))
+	wantRefusal(t, err, directory.BadDocument, "/remotes/0/url")
+}
+
+// Null in an optional member of a card is its absence, as ProtoJSON has it.
+//
+// Requirement: FLD-011
+func TestNullInACardIsAbsence(t *testing.T) {
+	body := `{"name":"n","description":"d","version":"1","url":null,"preferredTransport":null,"provider":null,
+		"supportedInterfaces":[{"url":"https://a.test","protocolBinding":"JSONRPC","protocolVersion":"1.0","tenant":null}],
+		"additionalInterfaces":null,"securitySchemes":null,"securityRequirements":null,"security":null,"signatures":null,
+		"capabilities":{"streaming":null},"skills":[{"id":"s","name":"S","description":"d","tags":["x"],"examples":null}]}`
+	document := mustDocument(t, directory.KindA2A, body)
+
+	p := mustProject(t, "x", document)
+	if p.Base != "https://a.test" || len(p.Bindings) != 1 || p.Bindings[0].Transport != "JSONRPC" ||
+		!strings.Contains(string(document.Bytes()), `"tenant":null`) {
+		t.Errorf("%+v", p)
+	}
+
+	if name, err := kinds.DefaultName(document); name != "a.test" || err != nil {
+		t.Errorf("%q, %v", name, err)
 	}
 }

@@ -27,18 +27,25 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 
 	projection.Vendor = vendorOfMCP(projection.Name)
 
-	remotes := doc.objects("remotes")
-	for _, o := range remotes {
-		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")),
-			Transport: o.either("type", "transport_type")}
-		projection.Bindings = append(projection.Bindings, b)
+	template := false
+
+	for _, o := range doc.objects("remotes") {
+		// A template that its variables don't fill in is no binding.
+		address, filled := fillTemplate(o.need("url"), o.child("variables"))
+		if !filled {
+			template = true
+			continue
+		}
+
+		if len(projection.Bindings) == 0 {
+			projection.Authentication = headersOfMCP(o)
+		}
+
+		projection.Bindings = append(projection.Bindings, directory.Binding{Protocol: protocolMCP,
+			Endpoint: o.uri("url", address), Transport: o.either("type", "transport_type")})
 	}
 
-	if len(remotes) > 0 {
-		projection.Authentication = headersOfMCP(remotes[0])
-	}
-
-	projection.Base = baseOfMCP(doc, projection.Bindings)
+	projection.Base = baseOfMCP(doc, projection.Bindings, template)
 	if strings.HasPrefix(projection.Base, "pkg:") {
 		projection.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: projection.Base}}
 	}
@@ -88,9 +95,38 @@ func namedHeaders(names []string) []byte {
 	return append(strictjson.AppendRaw([]byte{'{'}, "headers", strictjson.AppendStrings(nil, names)), '}')
 }
 
+// fillTemplate replaces the placeholders of a remote's URL by the values or defaults of its
+// variables. It returns false if one has none.
+func fillTemplate(address string, variables *object) (filled string, ok bool) {
+	var out strings.Builder
+
+	for rest := address; ; {
+		before, after, found := strings.Cut(rest, "{")
+		name, behind, closed := strings.Cut(after, "}")
+
+		out.WriteString(before)
+
+		switch {
+		case !found:
+			return out.String(), true
+		case !closed || name == "": // no placeholder, and no URL
+			return address, true
+		}
+
+		value := variables.child(name).either("value", "default")
+		if value == "" {
+			return "", false
+		}
+
+		out.WriteString(value)
+		rest = behind
+	}
+}
+
 // baseOfMCP returns the first remote's URL, else the first package that is known
-// as a package URL, else the repository's URL.
-func baseOfMCP(doc *object, remotes []directory.Binding) string {
+// as a package URL, else the repository's URL. A server whose URL is only a template is named by
+// a package URL of no registry.
+func baseOfMCP(doc *object, remotes []directory.Binding, template bool) string {
 	var purl string
 	for _, o := range doc.objects("packages") {
 		registry := o.either("registryType", "registry_name")
@@ -112,6 +148,8 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 		return purl
 	case url != "":
 		return repository.uri("url", url)
+	case template:
+		return "pkg:generic/" + encodePath(doc.text("name")) + versionPURL(doc.text("version"))
 	}
 
 	doc.reading.refuse(directory.BadDocument, "",
@@ -121,28 +159,88 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	return ""
 }
 
-// packageURL returns pkg:TYPE/NAME@VERSION (the purl specification, 5), encoded.
+// packageURL returns pkg:TYPE/NAME@VERSION?QUALIFIERS (the purl specification, 5), encoded, by the
+// rules of its type.
 func packageURL(registry, name, version string) string {
 	registry = strings.ToLower(registry)
-	if registry == "pypi" {
+
+	switch {
+	case registry == "pypi":
 		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	case registry == "oci", registry == "docker":
+		return imageURL(registry, name, version)
+	case strings.Contains(name, "://"): // the URL of a file, which no registry names
+		file := strings.TrimRight(name, "/")
+
+		return "pkg:generic/" + encodePURL(file[strings.LastIndexByte(file, '/')+1:]) + versionPURL(version) +
+			"?download_url=" + encodeQualifier(name)
 	}
 
-	segments := []string{name}
-	if !strings.Contains(name, "://") { // an identifier that is itself a URL is one segment
-		segments = strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
+	return "pkg:" + encodePURL(registry) + "/" + encodePath(name) + versionPURL(version)
+}
+
+// imageURL returns the package URL of a container image. Of type oci, a digest is the version, and
+// the repository and the tag are qualifiers; of type docker, the tag is a version, too.
+func imageURL(registry, reference, version string) string {
+	repository, digest, _ := strings.Cut(reference, "@")
+
+	tag := version
+	if colon := strings.LastIndexByte(repository, ':'); colon > strings.LastIndexByte(repository, '/') {
+		repository, tag = repository[:colon], repository[colon+1:]
 	}
 
+	repository = strings.ToLower(strings.Trim(repository, "/"))
+
+	if registry == "docker" {
+		host, path, _ := strings.Cut(repository, "/")
+		if digest != "" {
+			tag = digest
+		}
+
+		if path == "" || !strings.ContainsAny(host, ".:") { // the first segment is no registry's host
+			return "pkg:docker/" + encodePath(repository) + versionPURL(tag)
+		}
+
+		return "pkg:docker/" + encodePath(path) + versionPURL(tag) + "?repository_url=" + encodeQualifier(host)
+	}
+
+	purl := "pkg:oci/" + encodePURL(repository[strings.LastIndexByte(repository, '/')+1:]) + versionPURL(digest)
+
+	before := "?"
+	if strings.Contains(repository, "/") {
+		purl += before + "repository_url=" + encodeQualifier(repository)
+		before = "&"
+	}
+
+	if tag != "" {
+		purl += before + "tag=" + encodeQualifier(tag)
+	}
+
+	return purl
+}
+
+// versionPURL is the version of a package URL, with what leads it; "" for none.
+func versionPURL(version string) string {
+	if version == "" {
+		return ""
+	}
+
+	return "@" + encodePURL(version)
+}
+
+// encodePath encodes the segments of a name.
+func encodePath(name string) string {
+	segments := strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 	for i, s := range segments {
 		segments[i] = encodePURL(s)
 	}
 
-	purl := "pkg:" + encodePURL(registry) + "/" + strings.Join(segments, "/")
-	if version != "" {
-		purl += "@" + encodePURL(version)
-	}
+	return strings.Join(segments, "/")
+}
 
-	return purl
+// encodeQualifier encodes the value of a qualifier, in which / and : stand for themselves.
+func encodeQualifier(s string) string {
+	return strings.NewReplacer("%2F", "/", "%3A", ":").Replace(encodePURL(s))
 }
 
 // encodePURL percent-encodes all bytes except those that every part of a package URL allows.

@@ -18,6 +18,8 @@ type reading struct {
 	first   *directory.Error
 	wrong   []directory.Violation // first's own among them
 	schemas bool                  // whether JSON Schemas are checked
+	// absentNull takes members that are null for absent ones, as ProtoJSON does.
+	absentNull bool
 	// spelling has it look for members that are near to one that is read.
 	spelling bool
 	near     []nearMember
@@ -115,8 +117,11 @@ func (o *object) member(name, begins, what string) []byte {
 			continue
 		}
 
-		if strings.IndexByte(begins, m.Value[0]) >= 0 {
+		switch {
+		case strings.IndexByte(begins, m.Value[0]) >= 0:
 			return m.Value
+		case o.reading.absentNull && typeOf(m.Value) == "null":
+			return nil
 		}
 
 		o.refuse(name, "%q must be %s, not %s; omit it if there is no value", name, what, typeOf(m.Value))
@@ -134,6 +139,15 @@ func (o *object) noteNear(name string) {
 			o.read |= 1 << i
 		case len(o.reading.near) < maxNear && spelling.IsNear(o.members[i].Name, name):
 			o.reading.near = append(o.reading.near, nearMember{o, i, name})
+		}
+	}
+}
+
+// required refuses members that may be absent here, and are null.
+func (o *object) required(names ...string) {
+	for _, m := range o.members {
+		if slices.Contains(names, m.Name) && typeOf(m.Value) == "null" {
+			o.refuse(m.Name, "%q is required, and null", m.Name)
 		}
 	}
 }
