@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -142,21 +143,65 @@ func Fetch(ctx context.Context, guard *gateway.Guard, source Source, etag string
 		return &Description{At: source.URL, kind: directory.KindMCP, server: server}, nil
 	}
 
-	var last error
+	var absences []*AbsentError
+
 	for _, place := range source.places() {
 		said, err := fetchAt(ctx, guard, source, place, etag)
-		if err == nil || !errors.Is(err, errAbsent) {
+
+		var absent *AbsentError
+		if err == nil || !errors.As(err, &absent) {
 			return said, err
 		}
 
-		last = err
+		absences = append(absences, absent)
 	}
 
-	return nil, last
+	return nil, missing(absences)
 }
 
-// errAbsent is that there is nothing at one place.
-var errAbsent = fmt.Errorf("%w: the server has no such document", gateway.ErrNothingSaid)
+// An AbsentError is that one place answers, and has no description.
+type AbsentError struct {
+	Place  string // its URL
+	Answer string // what it answered
+	err    error  // why that is no description; may be nil
+}
+
+func (a *AbsentError) Error() string { return a.Place + " answered " + a.Answer }
+
+// Unwrap returns [gateway.ErrNothingSaid] and the cause.
+func (a *AbsentError) Unwrap() []error {
+	if a.err == nil {
+		return []error{gateway.ErrNothingSaid}
+	}
+
+	return []error{gateway.ErrNothingSaid, a.err}
+}
+
+// missing names each place that was asked, and its answer.
+func missing(absences []*AbsentError) error {
+	if len(absences) == 1 {
+		return absences[0]
+	}
+
+	texts, causes := []string{}, []error{gateway.ErrNothingSaid}
+	for _, absent := range absences {
+		texts = append(texts, absent.Error())
+		causes = append(causes, absent)
+	}
+
+	return &missingError{strings.Join(texts, "; "), causes}
+}
+
+// missingError is that no place has a description.
+type missingError struct {
+	text   string
+	causes []error
+}
+
+func (m *missingError) Error() string { return m.text }
+
+// Unwrap returns the causes, [gateway.ErrNothingSaid] among them.
+func (m *missingError) Unwrap() []error { return m.causes }
 
 func fetchAt(ctx context.Context, guard *gateway.Guard, source Source, place, etag string) (*Description, error) {
 	r, err := http.NewRequest(http.MethodGet, place, nil)
@@ -177,7 +222,11 @@ func fetchAt(ctx context.Context, guard *gateway.Guard, source Source, place, et
 
 	answer, err := guard.Fetch(ctx, r, gateway.Target{Registrant: source.Registrant, MutualTLS: source.MutualTLS,
 		MaxBody: most})
-	if err != nil {
+
+	switch rule := gateway.RuleOf(err); {
+	case rule == gateway.RuleRedirect, rule == gateway.RuleSize: // the server answered, with no card
+		return nil, &AbsentError{place, "with something else: " + err.Error(), err}
+	case err != nil:
 		return nil, err
 	}
 
@@ -190,10 +239,8 @@ func fetchAt(ctx context.Context, guard *gateway.Guard, source Source, place, et
 	case answer.Status == http.StatusNotModified && etag != "":
 		said.Unchanged, said.ETag = true, etag
 		return said, nil
-	case answer.Status == http.StatusNotFound || answer.Status == http.StatusGone:
-		return nil, errAbsent
 	case answer.Status != http.StatusOK:
-		return nil, fmt.Errorf("%w: it answers with status %d", gateway.ErrNothingSaid, answer.Status)
+		return nil, &AbsentError{place, "with status " + strconv.Itoa(answer.Status), nil}
 	case source.Kind == directory.KindWoA:
 		said.agents, err = crawl.Split(answer.URL, answer.Body)
 		said.body = nil
@@ -202,7 +249,7 @@ func fetchAt(ctx context.Context, guard *gateway.Guard, source Source, place, et
 	}
 
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
+		return nil, &AbsentError{place, "with no description: " + err.Error(), err}
 	}
 
 	return said, nil

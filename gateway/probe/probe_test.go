@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
@@ -116,8 +117,8 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 			strings.Replace(ad, `"protocols":["a2a"]`,
 				`"bindings":[{"protocol":"a2a","endpoint":"https://elsewhere.example/a"}]`, 1),
 			directory.ProbeMismatch, "endpoint"},
-		"broken": {directory.KindAD, strings.Replace(ad, "/a", "/broken", 1),
-			directory.ProbeUnreachable, "nothing"},
+		"no card below the base, and another's at the origin": {directory.KindAD, strings.Replace(ad, "/a", "/broken", 1),
+			directory.ProbeMismatch, "endpoint"},
 		"nobody there": {directory.KindAD, strings.Replace(ad, "URL/a", "https://127.0.0.1:1", 1),
 			directory.ProbeUnreachable, "port"},
 		"inside": {directory.KindAD, strings.Replace(ad, "URL/a", "https://10.0.0.1/", 1),
@@ -172,5 +173,52 @@ func TestAskingAgain(t *testing.T) {
 	again, err := probe.Fetch(t.Context(), g, source, first.ETag)
 	if err != nil || !again.Unchanged || again.ETag != first.ETag {
 		t.Errorf("asked again: %+v, %v", again, err)
+	}
+}
+
+// A card is looked for in every place: what one answers that is no card leads on to the next. If
+// none has one, each place is named with its answer.
+//
+// Requirement: FLD-005
+func TestACardIsLookedForInEveryPlace(t *testing.T) {
+	var below, origin http.HandlerFunc
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("/a/", func(w http.ResponseWriter, r *http.Request) { below(w, r) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { origin(w, r) })
+	s := gatewaytest.Serve(t, mux)
+	g := gatewaytest.NewGuard(t, s)
+	card := strings.ReplaceAll(probeCard, "URL", s.URL)
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	text := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
+	}
+
+	for _, below = range []http.HandlerFunc{
+		status(401), status(403), status(404), status(405), status(500), status(204), text("<html>"), text(`{"name":"x"`),
+		text(strings.Repeat("<p>", 1<<18)),
+		func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://login.example/", http.StatusFound)
+		},
+	} {
+		origin = text(card)
+
+		if got := probeAgent(t, g, directory.KindA2A, "a", card); got.State != directory.ProbeVerified {
+			t.Errorf("the origin's card is not found: %+v", got)
+		}
+	}
+
+	below, origin = status(401), text("<html>")
+	e := entry(t, directory.KindA2A, "a", card)
+	source, _ := probe.SourceOf(spiffeid.ID{}, e.Document, e.Projection())
+	_, err := probe.Fetch(t.Context(), g, source, "")
+
+	for _, want := range []string{s.URL + "/a/.well-known/agent-card.json answered with status 401",
+		s.URL + "/.well-known/agent-card.json answered with no description: ", s.URL + "/.well-known/agent.json answered"} {
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, gateway.ErrNothingSaid) {
+			t.Errorf("%v, without %q", err, want)
+		}
 	}
 }

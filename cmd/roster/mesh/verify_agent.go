@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -91,6 +92,13 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 func (v *agentVerification) unreachable(at string, err error) error {
 	failure := cli.Failed(cli.ExitUnavailable, "cannot fetch the description of %s from %s: %s", v.id, at,
 		cli.NetworkCause(err))
+
+	var absent *probe.AbsentError
+	if errors.As(err, &absent) {
+		return cli.Failed(cli.ExitUnavailable, "%s has no description where one is looked for: %s", v.id,
+			cli.FirstLine(err.Error())).
+			WithHint("The agent's server must answer at one of these URLs, without credentials.")
+	}
 
 	switch gateway.RuleOf(err) {
 	case gateway.RuleAddress:
