@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -160,6 +161,105 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	}
 }
 
+// browser is a browser of other people's making, python-zeroconf. It asks when it starts, and
+// is then silent for longer than the test. It prints the first service that it hears of.
+const browser = `
+import queue, sys
+from zeroconf import ServiceBrowser, ServiceListener, Zeroconf
+
+heard = queue.Queue()
+
+class Listener(ServiceListener):
+    def add_service(self, zc, kind, name): heard.put(name)
+    def remove_service(self, zc, kind, name): pass
+    def update_service(self, zc, kind, name): pass
+
+zc = Zeroconf(interfaces=[sys.argv[1]])
+ServiceBrowser(zc, "_ad._tcp.local.", Listener(), delay=3600000)
+print("ready", flush=True)
+name = heard.get()
+info = zc.get_service_info("_ad._tcp.local.", name, timeout=1)
+print(name, info.port, info.parsed_addresses()[0], info.properties[b"td"].decode(), flush=True)
+`
+
+// browse starts the browser at the second end. The function that it returns fails unless the
+// browser hears of the node within three seconds of its announcement, of which stderr has the
+// line. Without python-zeroconf it does nothing.
+func (c *cable) browse() (heard func(stderr fmt.Stringer)) {
+	c.t.Helper()
+
+	const python = "/usr/bin/python3" // that of the system's packages
+
+	if err := exec.Command(python, "-c", "import zeroconf").Run(); err != nil {
+		c.t.Log("without python3-zeroconf no other browser listens")
+		return func(fmt.Stringer) {}
+	}
+
+	cmd := c.command(1, python, "-c", browser, c.address(1))
+	out, err1 := cmd.StdoutPipe()
+
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+
+	if err := errors.Join(err1, cmd.Start()); err != nil {
+		c.t.Fatal(err)
+	}
+
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+
+	type line struct {
+		text string
+		at   time.Time
+	}
+
+	lines := make(chan line, 2)
+
+	go func() {
+		defer close(lines)
+
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			lines <- line{scanner.Text(), time.Now()}
+		}
+	}()
+
+	if ready := <-lines; ready.text != "ready" {
+		c.t.Fatalf("the browser says %q: %s", ready.text, &complaints)
+	}
+
+	return func(stderr fmt.Stringer) {
+		c.t.Helper()
+
+		var got line
+		select {
+		case got = <-lines:
+		case <-time.After(5 * time.Second):
+		}
+
+		if !strings.HasSuffix(got.text, "._ad._tcp.local. 8400 "+c.address(0)+" alpha.test") {
+			c.t.Fatalf("the browser hears %q: %s", got.text, &complaints)
+		}
+
+		var announced struct {
+			Time time.Time `json:"time"`
+		}
+
+		for said := range strings.Lines(stderr.String()) {
+			if strings.Contains(said, "announcing the directory") {
+				if err := json.Unmarshal([]byte(said), &announced); err != nil {
+					c.t.Fatalf("%s: %v", said, err)
+				}
+			}
+		}
+
+		if took := got.at.Sub(announced.Time); announced.Time.IsZero() || took > 3*time.Second {
+			c.t.Errorf("the browser hears of the node %s after its announcement", took)
+		}
+	}
+}
+
 // find runs roster find at the second end.
 func (c *cable) find(program string, args ...string) []map[string]any {
 	c.t.Helper()
@@ -200,7 +300,10 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	heard := c.browse()
 	stop, stderr := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})
+
+	heard(stderr)
 
 	got := c.find(path, "--interface", device, "--wait", "3s")
 	if len(got) != 1 {

@@ -99,7 +99,7 @@ func project(agent string, k directory.Kind, doc *object) (*directory.Projection
 }
 
 // DefaultName returns the agent name that an imported document of this kind has
-// where none is given (spec/views.md, "Columns missing").
+// where none is given (spec/views.md, "How a view is made").
 func DefaultName(d directory.Document) (string, error) {
 	kind, ok := projectors[d.Kind()]
 	if !ok {

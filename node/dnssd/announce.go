@@ -22,6 +22,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/mdns"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -37,6 +39,13 @@ const (
 	wellKnownPath = "/.well-known/ad"
 	maxTXT        = 255 // bytes of one string
 	maxLabel      = 50  // bytes of the readable part of an instance name
+)
+
+// A service that starts is announced twice, a second apart (RFC 6762, 8.3). Else a browser
+// that runs already finds it by its next question, up to an hour later.
+const (
+	announcements        = 2
+	announcementInterval = time.Second
 )
 
 // maxInterfaces bounds the interfaces that are answered or asked on.
@@ -163,13 +172,41 @@ func respond(s service, at net.Interface, addresses []net.IP, log *slog.Logger) 
 		return nil, err
 	}
 
-	return func() error {
-		err := server.Shutdown()
+	hello, err1 := announcement(s, addresses)
 
-		// Else others list the directory until its records expire.
-		if sending := sendGoodbye(s.instance, at); sending != nil {
-			log.Debug("no goodbye was sent", "interface", at.Name, "err", sending)
+	farewell, err2 := goodbye(s.instance)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, errors.Join(err, server.Shutdown())
+	}
+
+	say := func(packet []byte) {
+		if err := send(packet, at); err != nil {
+			log.Debug("an announcement was not sent", "interface", at.Name, "err", err)
 		}
+	}
+
+	ending := make(chan struct{})
+
+	var announcing sync.WaitGroup
+
+	announcing.Go(func() {
+		for range announcements {
+			say(hello)
+
+			select {
+			case <-time.After(announcementInterval):
+			case <-ending:
+				return
+			}
+		}
+	})
+
+	return func() error {
+		close(ending)
+		announcing.Wait()
+
+		err := server.Shutdown()
+		say(farewell) // else others list the directory until its records expire
 
 		return err
 	}, nil

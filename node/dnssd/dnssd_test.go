@@ -2,6 +2,7 @@ package dnssd
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,43 @@ func TestDNSSDNeedsAnAddress(t *testing.T) {
 	if _, err := announce(Config{Interfaces: []string{"nowhere0"}}, ada, nil, nil); err == nil ||
 		!strings.Contains(err.Error(), "nowhere0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A service that starts is heard unasked, with all that a browser needs.
+//
+// Requirement: AD-007
+func TestAnnouncement(t *testing.T) {
+	packet, err := announcement(service{instance: "alpha-1", port: 8400, txt: []string{"path=/.well-known/ad"}},
+		[]net.IP{net.IPv4(10, 0, 0, 1), net.ParseIP("fe80::1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var m dnsmessage.Message
+	if err := m.Unpack(packet); err != nil || !m.Response || !m.Authoritative || len(m.Questions) != 0 {
+		t.Fatalf("the packet is %+v, %v", m, err)
+	}
+
+	var got []string
+
+	for _, a := range m.Answers {
+		if shared := a.Header.Type == dnsmessage.TypePTR; a.Header.TTL != 120 || shared == (a.Header.Class&cacheFlush != 0) {
+			t.Errorf("the record is %+v", a)
+		}
+
+		got = append(got, a.Header.Name.String()+" "+a.Header.Type.String())
+	}
+
+	want := []string{"_ad._tcp.local. TypePTR", "alpha-1._ad._tcp.local. TypeSRV", "alpha-1._ad._tcp.local. TypeTXT",
+		"alpha-1.local. TypeA", "alpha-1.local. TypeAAAA"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	if srv, ok := m.Answers[1].Body.(*dnsmessage.SRVResource); !ok || srv.Port != 8400 ||
+		srv.Target.String() != "alpha-1.local." {
+		t.Errorf("the SRV record is %+v", m.Answers[1])
 	}
 }
 
