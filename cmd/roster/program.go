@@ -93,9 +93,9 @@ func (p *program) bound(c *cobra.Command) error {
 
 // Commands that talk to no directory, and those that stay or transfer as much as they find.
 var (
-	localCommands = []string{"find", "serve", "config", "init", "ca", "dev", "snapshot inspect", "snapshot salvage",
-		"policy check", "policy explain", "context list", "context use", "context remove", "man", "version",
-		"verify-release"}
+	localCommands = []string{"find", "serve", "config", "init", "ca", "dev", "snapshot inspect",
+		"snapshot keygen", "snapshot salvage", "policy check", "policy explain", "context list", "context use",
+		"context remove", "man", "version", "verify-release"}
 	unboundedCommands = []string{"watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
 )
 

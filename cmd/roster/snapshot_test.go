@@ -449,3 +449,37 @@ func TestABackupThatChangesWhileItIsSentChangesNothing(t *testing.T) {
 		t.Errorf("the domain was restored: epoch %d, before %d", now, before)
 	}
 }
+
+// keygen makes a key that only its owner reads, prints the public part, and replaces no file.
+func TestKeygenMakesABackupKey(t *testing.T) {
+	w := newWorld(t, nil)
+	file := filepath.Join(w.dir, "backup.key")
+
+	code, out, errs := w.run("snapshot", "keygen", file)
+	if code != 0 || !strings.HasPrefix(out, "age1") || !strings.Contains(errs, file) {
+		t.Fatalf("exit code %d, %q, %q", code, out, errs)
+	}
+
+	text, err := os.ReadFile(file)
+	must(t, err)
+
+	identities, err := age.ParseIdentities(strings.NewReader(string(text)))
+	must(t, err)
+
+	if got := identities[0].(*age.X25519Identity).Recipient().String() + "\n"; got != out {
+		t.Errorf("the file is the key of %q, printed is %q", got, out)
+	}
+
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+
+	code, out, errs = w.run("snapshot", "keygen", file)
+	if code != 5 || out != "" || !strings.Contains(errs, "exists") {
+		t.Errorf("again: exit code %d, %q, %q", code, out, errs)
+	}
+
+	if again, err := os.ReadFile(file); err != nil || string(again) != string(text) {
+		t.Errorf("the key was replaced: %v", err)
+	}
+}

@@ -137,6 +137,7 @@ var terminalArguments = map[string][]string{
 	"policy show":    {},
 
 	"snapshot inspect": {"@doc"},
+	"snapshot keygen":  {"@doc"},
 	"snapshot restore": {"@doc"},
 	"snapshot salvage": {"@doc"},
 	"snapshot save":    {"@doc", "--plaintext"},

@@ -16,7 +16,7 @@ import (
 // Command returns the group of this package's commands.
 func Command(s connect.Session) *cobra.Command {
 	return cli.Group("snapshot", "Save, inspect and restore backups of a domain",
-		saveCommand(s), salvageCommand(s), inspectCommand(s), restoreCommand(s))
+		keygenCommand(s), saveCommand(s), salvageCommand(s), inspectCommand(s), restoreCommand(s))
 }
 
 // configHelp describes the flag --config.

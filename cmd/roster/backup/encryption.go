@@ -19,10 +19,10 @@ const maxKeyFile = 1 << 20
 
 const encryptionHelp = `
 The file is encrypted, because it contains the salts that hide withheld members. Each
---recipient is an age public key (age1..., from age-keygen) or @FILE with several. Keep the
-identity (private key) away from the domain's nodes; restore and inspect read it from
---identity. With --plaintext the file is not encrypted, and everyone who can read it has
-these secrets.`
+--recipient is an age public key (age1..., from "roster snapshot keygen") or @FILE with
+several. Keep the identity (private key) away from the domain's nodes; restore and inspect
+read it from --identity. With --plaintext the file is not encrypted, and everyone who can read
+it has these secrets.`
 
 // encryption is the flags for a backup's recipients.
 type encryption struct {
@@ -45,8 +45,8 @@ func (e *encryption) parse() ([]age.Recipient, error) {
 		return nil, nil
 	case len(e.recipients) == 0:
 		return nil, cli.Usage("missing --recipient KEY or --plaintext").
-			WithHint("A backup contains secrets: encrypt it to an age public key (age-keygen makes one), or give " +
-				"--plaintext.")
+			WithHint("A backup contains secrets: encrypt it to an age public key (roster snapshot keygen FILE makes " +
+				"one), or give --plaintext.")
 	}
 
 	var all []age.Recipient
