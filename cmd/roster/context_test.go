@@ -33,7 +33,7 @@ func TestContextsAreSavedAndUsed(t *testing.T) {
 	run(0, "context", "set", "alpha") // as the environment says
 	run(0, "context", "set", "beta", "--address", "https://beta.test:8400", "--cert=", "--key=")
 	address := w.env["ROSTER_ADDRESS"]
-	cert := w.env["ROSTER_CERT"]
+	cert, bundle := w.env["ROSTER_CERT"], w.env["ROSTER_BUNDLE"]
 	clear(w.env)
 
 	if out, _ := run(0, "context", "list"); out != "CONTEXT\tCURRENT\tADDRESS\tCERT\nalpha\t*\t"+address+"\t"+cert+
@@ -96,9 +96,56 @@ func TestContextsAreSavedAndUsed(t *testing.T) {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 
-	must(t, os.WriteFile(file, []byte(`{"current":"x","colour":1}`), 0o600))
+	// Members of a later release are kept and ignored, and a broken context breaks no other.
+	must(t, os.WriteFile(file, []byte(`{"version":1,"current":"alpha","colour":1,"contexts":{"odd":{"address":7},`+
+		`"alpha":{"address":"`+address+`","bundle":"`+bundle+`","shade":"x"}}}`), 0o600))
+	run(0, "lookup")
+	run(1, "lookup", "--context", "odd")
+	run(0, "context", "set", "alpha", "--domain", "alpha.test")
+
+	text, err := os.ReadFile(file)
+	for _, kept := range []string{`"version": 1`, `"colour": 1`, `"shade": "x"`, `"address": 7`, `"domain": "alpha.test"`} {
+		if !strings.Contains(string(text), kept) {
+			t.Errorf("%s is lost: %s, %v", kept, text, err)
+		}
+	}
+
+	run(0, "context", "remove", "odd")
+	must(t, os.WriteFile(file, []byte(`{"current":1}`), 0o600))
 
 	if _, errs := run(1, "lookup"); !strings.Contains(errs, file) {
 		t.Errorf("a broken file: %s", errs)
+	}
+}
+
+// What flags give comes from no context, and what the current context adds to them is said once.
+func TestFlagsAndTheCurrentContextAreNotMixedInSilence(t *testing.T) {
+	w := newWorld(t, says(`{"agents":[]}`))
+	address, cert := w.env["ROSTER_ADDRESS"], w.env["ROSTER_CERT"]
+
+	if code, _, errs := w.run("context", "set", "alpha"); code != 0 {
+		t.Fatal(errs)
+	}
+
+	clear(w.env)
+
+	for args, want := range map[string]string{
+		"lookup": "", "lookup --context alpha --address " + address: "",
+		"lookup --address " + address: "Using --bundle, --cert, --key of the context alpha.\n",
+	} {
+		if code, _, errs := w.run(strings.Fields(args)...); code != 0 || !strings.HasPrefix(errs, want) ||
+			strings.Count(errs, "of the context") != strings.Count(want, "of the context") {
+			t.Errorf("%s: exit code %d, %q, want %q", args, code, errs, want)
+		}
+	}
+
+	// The Workload API gives identity and bundle, a certificate comes with its key.
+	_, out, _ := w.run("context", "show", "--workload-api", "unix:///run/agent.sock", "--address", address)
+	if strings.Contains(out, "\tcontext\n") {
+		t.Errorf("with a Workload API: %s", out)
+	}
+
+	if code, _, errs := w.run("lookup", "--cert", cert); code != 2 || !strings.Contains(errs, "--cert without --key") {
+		t.Errorf("a certificate without its key: exit code %d, %s", code, errs)
 	}
 }

@@ -56,10 +56,84 @@ func (p *Profile) field(flag string) *string {
 	return nil
 }
 
+// contextsVersion is the version of the file. Releases add members, which others keep and ignore.
+const contextsVersion = 1
+
 // contexts are the contents of the file with all contexts.
 type contexts struct {
-	Current string             `json:"current"`
-	All     map[string]Profile `json:"contexts"`
+	Current string
+	All     map[string]Profile // a broken one is empty
+
+	version int
+	rest    jsontext.Value            // members that this release doesn't know
+	saved   map[string]savedContext   // as they were read
+	broken  map[string]error          // contexts that can't be read
+	raw     map[string]jsontext.Value // the broken contexts' texts
+}
+
+// A contextsFile is the file with all contexts.
+type contextsFile struct {
+	Version  int                       `json:"version"`
+	Current  string                    `json:"current"`
+	Contexts map[string]jsontext.Value `json:"contexts"`
+	Rest     jsontext.Value            `json:",embed"`
+}
+
+// A savedContext is a context in the file.
+type savedContext struct {
+	Profile
+	Rest jsontext.Value `json:",embed"`
+}
+
+// parseContexts reads the text of the file.
+func parseContexts(text []byte) (contexts, error) {
+	var file contextsFile
+	if err := strictjson.Unmarshal(text, &file); err != nil {
+		return contexts{}, err
+	}
+
+	parsed := contexts{
+		Current: file.Current, All: map[string]Profile{}, version: file.Version, rest: file.Rest,
+		saved: map[string]savedContext{}, broken: map[string]error{}, raw: map[string]jsontext.Value{},
+	}
+
+	for name, raw := range file.Contexts {
+		var one savedContext
+		if err := strictjson.Unmarshal(raw, &one); err != nil {
+			parsed.broken[name] = err
+			parsed.raw[name] = raw
+			one = savedContext{}
+		}
+
+		parsed.All[name] = one.Profile
+		parsed.saved[name] = one
+	}
+
+	return parsed, nil
+}
+
+// text returns the file. Members that this release doesn't know stay, and so do broken contexts
+// that were not replaced.
+func (c *contexts) text() ([]byte, error) {
+	file := contextsFile{
+		Version: max(c.version, contextsVersion), Current: c.Current, Contexts: map[string]jsontext.Value{}, Rest: c.rest,
+	}
+
+	for name, profile := range c.All {
+		if raw := c.raw[name]; raw != nil && profile == (Profile{}) {
+			file.Contexts[name] = raw
+			continue
+		}
+
+		raw, err := json.Marshal(savedContext{profile, c.saved[name].Rest})
+		if err != nil {
+			return nil, err
+		}
+
+		file.Contexts[name] = raw
+	}
+
+	return json.Marshal(file, json.Deterministic(true), jsontext.WithIndent("  "))
 }
 
 func (c *contexts) names() []string { return slices.Sorted(maps.Keys(c.All)) }
@@ -81,23 +155,25 @@ func (s contextStore) path() (string, error) {
 
 // read returns the saved contexts; none if there is no file.
 func (s contextStore) read() (contexts, error) {
-	saved := contexts{All: map[string]Profile{}}
+	none := contexts{All: map[string]Profile{}}
 
 	path, err := s.path()
 	if err != nil {
-		return saved, nil // a system account without a home has no contexts
+		return none, nil // a system account without a home has no contexts
 	}
 
 	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return saved, nil
-	case err == nil:
-		err = strictjson.Unmarshal(text, &saved, json.RejectUnknownMembers(true))
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+
+	saved := none
+	if err == nil {
+		saved, err = parseContexts(text)
 	}
 
 	if err != nil {
-		return saved, cli.Failed(cli.ExitFailed, "cannot read the saved contexts: %w", err).
+		return none, cli.Failed(cli.ExitFailed, "cannot read the saved contexts: %w", err).
 			WithHint("Repair or remove %s.", path)
 	}
 
@@ -121,7 +197,7 @@ func (s contextStore) write(saved contexts) error {
 		return cli.Failed(cli.ExitFailed, "cannot save contexts: %w", err)
 	}
 
-	text, err := json.Marshal(saved, json.Deterministic(true), jsontext.WithIndent("  "))
+	text, err := saved.text()
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}

@@ -3,6 +3,7 @@ package connect
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,7 +62,10 @@ type settings struct {
 	getenv func(string) string
 	store  contextStore
 
-	selected Profile // the context to use; empty before UseContext, or without a context
+	selected     Profile // the context to use; empty before UseContext, or without a context
+	selectedName string
+	mixed        bool // that the context adds to flags was noted
+
 	pinned   Profile // values that apply unless a flag has another
 	fallback Profile // values that apply if no setting has one
 }
@@ -141,7 +145,7 @@ func (s *settings) valueAndOrigin(flag string) (value, origin string) {
 		}
 	}
 
-	if value := s.selected.field(flag); value != nil && *value != "" {
+	if value := s.selected.field(flag); value != nil && *value != "" && !s.contextReplaced(flag) {
 		return *value, fromContext
 	}
 
@@ -161,6 +165,54 @@ func (s *settings) domain() string {
 	}
 
 	return domain
+}
+
+// contextReplaced reports whether flags give what a setting is for, so that the context's own
+// doesn't belong to it: the address and its domain, a certificate and its key, a token and its key,
+// and with the Workload API the identity and the bundle.
+func (s *settings) contextReplaced(flag string) bool {
+	isGiven := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return s.flags.Lookup(name).Changed })
+	}
+
+	switch flag {
+	case flagCert, flagKey:
+		return isGiven(flagCert, flagKey, flagWorkloadAPI)
+	case flagWIT, flagWITKey:
+		return isGiven(flagWIT, flagWITKey)
+	case flagBundle:
+		return isGiven(flagWorkloadAPI)
+	case flagDomain:
+		return isGiven(flagAddress)
+	}
+
+	return false
+}
+
+// mixture returns the flags whose values come from the current context although other flags are
+// given. There are none with --context, which asks for them.
+func (s *settings) mixture() []string {
+	if s.flags.Lookup(flagContext).Changed {
+		return nil
+	}
+
+	var names []string
+
+	given := false
+	for _, d := range definitions[1:] {
+		_, origin := s.valueAndOrigin(d.flag)
+		given = given || origin == fromFlag
+
+		if origin == fromContext {
+			names = append(names, "--"+d.flag)
+		}
+	}
+
+	if !given {
+		return nil
+	}
+
+	return names
 }
 
 // environmentReplaced reports whether a context replaces the environment for this setting.
@@ -196,7 +248,14 @@ func (s *settings) useContext(program string) error {
 			WithNext(program + " context list")
 	}
 
+	if err := saved.broken[name]; err != nil {
+		return cli.Failed(cli.ExitFailed, "cannot read the context %q: %w", name, err).
+			WithHint("Save it again, or remove it:").
+			WithNext(program + " context remove " + cli.ShellQuote(name))
+	}
+
 	s.selected = selected
+	s.selectedName = name
 
 	return nil
 }

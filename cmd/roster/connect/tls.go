@@ -3,6 +3,7 @@ package connect
 import (
 	"crypto/tls"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -15,6 +16,11 @@ import (
 // tlsConfig returns the client's TLS configuration: the Workload API's identity and bundle
 // or those of files. A bundle file wins over the Workload API's bundle.
 func (s Session) tlsConfig() (*tls.Config, error) {
+	if names := s.settings.mixture(); len(names) > 0 && !s.settings.mixed {
+		s.settings.mixed = true
+		s.Note("Using %s of the context %s.", strings.Join(names, ", "), s.settings.selectedName)
+	}
+
 	address, err := s.settings.workloadAddress()
 	if err != nil {
 		return nil, err
