@@ -104,7 +104,8 @@ func TestContextsAreSavedAndUsed(t *testing.T) {
 	run(0, "context", "set", "alpha", "--domain", "alpha.test")
 
 	text, err := os.ReadFile(file)
-	for _, kept := range []string{`"version": 1`, `"colour": 1`, `"shade": "x"`, `"address": 7`, `"domain": "alpha.test"`} {
+	for _, kept := range []string{`"version": 1`, `"colour": 1`, `"shade": "x"`, `"address": 7`,
+		`"domain": "alpha.test"`} {
 		if !strings.Contains(string(text), kept) {
 			t.Errorf("%s is lost: %s, %v", kept, text, err)
 		}

@@ -136,7 +136,9 @@ func TestAWatchNamesTheCauseThatItMeetsAtTheNextConnection(t *testing.T) {
 		expired := func(*http.Request) (*http.Response, error) {
 			return nil, fmt.Errorf("the client certificate expired %d seconds ago", int(time.Since(began).Seconds()))
 		}
-		f := &feed{answers: []func(*http.Request) (*http.Response, error){stream(someState, io.ErrUnexpectedEOF), expired}}
+		f := &feed{answers: []func(*http.Request) (*http.Response, error){
+			stream(someState, io.ErrUnexpectedEOF), expired,
+		}}
 
 		_, _, notes := watchFor(t, f, 50*time.Second)
 		if strings.Count(notes, "unexpected EOF") != 1 ||

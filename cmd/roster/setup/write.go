@@ -238,7 +238,7 @@ func (p *plan) membersSection() string {
 	}
 
 	if p.joins() {
-		lines = append(lines, "", "# Cluster addresses of the domain's nodes, at one of which this node joins.", "join:")
+		lines = append(lines, "", "# Cluster addresses of the domain's nodes, for this one to join at.", "join:")
 	}
 
 	for _, address := range p.join {
