@@ -113,8 +113,32 @@ func retryAfter(text string) int {
 	return 0
 }
 
-// explain turns an error on the way to the agent into the client's error. It never
-// discloses the agent's address.
+// explain turns an error on the way to the agent into the client's error. The agent's owner also
+// gets the class of a failure to exchange anything, and the operator finds it in the log.
+func (i *invocation) explain(ctx context.Context, err error) error {
+	var told *directory.Error
+	if explained := explain(ctx, err); !errors.As(explained, &told) || told.Problem != directory.AgentFailed ||
+		told.Err != err { //nolint:errorlint // it is this error, not one like it
+		return explained
+	}
+
+	switch RuleOf(err) {
+	case "", RuleCertificate, RuleIdentity:
+	default:
+		return told
+	}
+
+	i.g.cfg.Logger.Info("calling an agent failed", "origin", i.e.Origin.Name(), "agent", i.e.Agent,
+		"request_id", i.in.RequestID, "err", err)
+
+	if !i.in.Caller.IsZero() && i.in.Caller == i.e.Owner {
+		told.Detail += " (to you as the owner: " + classOf(err) + ")"
+	}
+
+	return told
+}
+
+// explain returns the client's error, which never discloses the agent's address.
 func explain(ctx context.Context, err error) error {
 	var told *directory.Error
 	switch {
@@ -124,7 +148,8 @@ func explain(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 
-	told = directory.Refuse(directory.AgentFailed, "the agent could not be reached")
+	var unreached *unreachedError
+
 	switch rule := RuleOf(err); {
 	case rule == RuleScheme:
 		told = directory.Refuse(directory.EndpointRefused,
@@ -133,12 +158,19 @@ func explain(ctx context.Context, err error) error {
 	case rule == RulePort, rule == RuleAddress:
 		told = directory.Refuse(directory.EndpointRefused,
 			"the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
+	case rule == RuleCertificate, rule == RuleIdentity:
+		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q; nothing was sent",
+			rule)
+	case errors.As(err, &unreached):
+		told = directory.Refuse(directory.AgentFailed, "the agent could not be reached; nothing was sent")
 	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):
 		told = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
 	case rule == RuleSize:
 		told = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
 	case rule != "":
 		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
+	default:
+		told = directory.Refuse(directory.AgentFailed, "the connection to the agent failed before its answer")
 	}
 
 	told.Err = err

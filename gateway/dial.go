@@ -268,7 +268,7 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 
 	raw, err := d.DialContext(ctx, network, addr)
 	if err != nil {
-		return nil, err
+		return nil, notReached(err)
 	}
 
 	defer func() {
@@ -284,7 +284,7 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 	conn := tls.Client(raw, g.tls(host, server))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		return nil, err
+		return nil, &unreachedError{"tls", err}
 	}
 
 	return conn, nil

@@ -221,13 +221,13 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 	w, err := i.accept(ctx, body, at)
 	if err != nil {
 		release()
-		return nil, explain(ctx, err)
+		return nil, i.explain(ctx, err)
 	}
 
 	reply, err := i.drive(ctx, w)
 	if err != nil {
 		release()
-		return nil, explain(ctx, err)
+		return nil, i.explain(ctx, err)
 	}
 
 	if reply.Stream != nil {

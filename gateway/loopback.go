@@ -58,5 +58,10 @@ func (g *Guard) dialPlain(ctx context.Context, network, addr string, server serv
 			return g.checkAddress(at, host)
 		}}
 
-	return dialer.DialContext(ctx, network, addr)
+	conn, err := dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, notReached(err)
+	}
+
+	return conn, nil
 }

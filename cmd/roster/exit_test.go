@@ -272,6 +272,45 @@ func TestAgentFailuresAreReportedAsSuch(t *testing.T) {
 	}
 }
 
+// An agent's status is the agent's: no hint takes it for the directory's, and its Retry-After is
+// shown.
+//
+// Requirement: FLD-018
+func TestAnAgentsStatusIsTheAgents(t *testing.T) {
+	for _, tc := range []struct {
+		status  int
+		name    string
+		code    int
+		want    string
+		without string
+	}{
+		{429, "agent-rate-limited", cli.ExitUnavailable, "Try again in 7s", "directory is unavailable"},
+		{503, "agent-unavailable", cli.ExitUnavailable, "Try again in 7s", "directory is unavailable"},
+		{404, "agent-not-found", cli.ExitFailed, "agent itself refused", "lookup"},
+		{409, "agent-conflict", cli.ExitFailed, "agent itself refused", "lookup"},
+		{401, "agent-unauthorized", cli.ExitFailed, "agent itself refused", "--cert"},
+		{403, "agent-forbidden", cli.ExitFailed, "agent itself refused", "--cert"},
+		{409, "agent-name-taken", cli.ExitConflict, "another owner", "the directory works"},
+	} {
+		w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(tc.status)
+			fmt.Fprintf(w, `{"type":"https://ad.alpha.test/problems/%s","code":%q,"title":"T","status":%d,
+				"detail":"the agent answered %d","retry_after":7}`, tc.name, tc.name, tc.status, tc.status)
+		})
+
+		code, _, notes := w.run("invoke", "weather", "{}", "--no-validate")
+		if code != tc.code || !strings.Contains(notes, tc.want) || strings.Contains(notes, tc.without) {
+			t.Errorf("%s: exit code %d, %s", tc.name, code, notes)
+		}
+	}
+
+	w := newWorld(t, problem(502, "agent-failed", "the agent could not be reached; nothing was sent"))
+	if _, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); strings.Contains(notes, "may have acted") {
+		t.Errorf("nothing was sent: %s", notes)
+	}
+}
+
 // With -o json a failure is one object on standard error, with all faults of a document; with a
 // table it is text.
 //

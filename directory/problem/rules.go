@@ -134,7 +134,7 @@ var rules = map[directory.Problem]Rule{
 			"Check the agent's state before you repeat the request with another key."},
 	directory.AgentFailed: {502, "Agent failed", "unavailable", "AgentError", 0,
 		"The agent was unreachable, failed, or returned an invalid response. It may have acted " +
-			"nevertheless."},
+			"nevertheless, unless the detail says that nothing was sent. Its owner gets the class of the failure."},
 	directory.AgentUnavailable: {503, "Agent unavailable", "unavailable", "Unavailable", 5,
 		"The agent reported that it is unavailable. Wait for retry_after seconds."},
 	directory.AgentTimeout: {504, "Agent did not answer in time", "unavailable", "Timeout", 0,

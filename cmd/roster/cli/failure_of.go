@@ -59,6 +59,9 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	}
 
 	switch {
+	case isAgents(problem):
+		failure.Code = codeOfAgent(problem)
+		failure.Hint = hintOfAgent(problem, response)
 	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program
 		failure.Hint = hintForeign
 	case response.Status == http.StatusUnauthorized:
@@ -71,10 +74,6 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 			"expires."
 	case problem == directory.OutcomeUnknown:
 		failure.Hint = "The change may have been made."
-	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
-		failure.Hint = "The agent failed or is unreachable; the directory works. The agent may have acted."
-	case problem == directory.AgentUnavailable:
-		failure.Hint = "The agent is unavailable, or its registration says so; the directory works. Try again later."
 	case problem == httpproblem.Upstream:
 		failure.Hint = "The error comes from another domain; this directory works."
 	case failure.Code == ExitUnavailable && strings.Contains(failure.Message, "nothing was changed"):
@@ -86,6 +85,43 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	}
 
 	return failure
+}
+
+// isAgents reports whether a problem is of an agent that was invoked.
+func isAgents(problem directory.Problem) bool {
+	return strings.HasPrefix(string(problem), "agent-") && problem != directory.NameTaken
+}
+
+// codeOfAgent returns the exit code of an agent's failure: none that says something of the
+// directory's registrations or credentials.
+func codeOfAgent(problem directory.Problem) int {
+	switch problem {
+	case directory.AgentFailed, directory.AgentTimeout, directory.AgentUnavailable, directory.AgentRateLimited:
+		return ExitUnavailable
+	}
+
+	return ExitFailed
+}
+
+// hintOfAgent is the hint on an agent's failure. A failure with which nothing was sent says so.
+func hintOfAgent(problem directory.Problem, response *apiclient.Error) string {
+	after := "later"
+	if wait := response.RetryAfter(); wait > 0 {
+		after = "in " + wait.String()
+	}
+
+	switch {
+	case problem == directory.AgentRateLimited:
+		return "The agent is asked too often; the directory works. Try again " + after + "."
+	case problem == directory.AgentUnavailable:
+		return "The agent is unavailable, or its registration says so; the directory works. Try again " + after + "."
+	case strings.Contains(response.Error(), "nothing was sent"):
+		return "The agent is unreachable; the directory works, and nothing was sent."
+	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
+		return "The agent failed or is unreachable; the directory works. The agent may have acted."
+	}
+
+	return "The agent itself refused the request; the directory works."
 }
 
 // otherFaults returns the faults of a document after the one that the error is about.

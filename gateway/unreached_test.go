@@ -1,0 +1,94 @@
+package gateway_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// Why an agent was not reached is told to its owner, by class, and to the operator; others learn
+// that nothing was sent, if that is so.
+func TestWhyAnAgentWasNotReached(t *testing.T) {
+	var log bytes.Buffer
+
+	s := newStage(t, func(c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+
+	foreign := serve(t, newCA(t, "").leaf(t, "127.0.0.1", alpha, func(c *x509.Certificate) { c.URIs = nil }),
+		http.NotFoundHandler())
+	cut := s.agent(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+
+	for address, want := range map[string]string{
+		strings.Replace(plain.URL, "http:", "https:", 1): "tls: the server doesn't speak TLS; it may serve plain http",
+		strings.Replace(gone.URL, "http:", "https:", 1):  "connect: the endpoint refuses connections",
+		"https://nowhere.invalid":                        "name: the endpoint's host name doesn't resolve",
+		foreign.URL:                                      "tls: 127.0.0.1 shows a certificate that neither web PKI",
+		cut.URL:                                          "http: the server closed the connection",
+	} {
+		e := aidip(t, address, `"operations": [`+translate+`]`)
+		sent := strings.HasPrefix(want, "http:")
+
+		for _, owns := range []bool{true, false} {
+			log.Reset()
+
+			in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(beta)}
+			if owns {
+				in.Caller = e.Owner
+			}
+
+			_, err := s.Invoke(t.Context(), e, in)
+
+			var told *directory.Error
+			if !errors.As(err, &told) || told.Problem != directory.AgentFailed ||
+				strings.Contains(told.Detail, want) != owns || strings.Contains(told.Detail, "nothing was sent") == sent ||
+				!strings.Contains(log.String(), "calling an agent failed") {
+				t.Errorf("%s, to the owner %v: %v; log %s", address, owns, err, &log)
+			}
+		}
+	}
+}
+
+// An agent that is later than the time that a call may take has been asked: the key is not given
+// free, and a repetition doesn't ask it again.
+//
+// Requirement: AI-012
+func TestAKeyOfACallThatTookTooLong(t *testing.T) {
+	keys := domain(t)
+	s := newStage(t, func(c *gateway.Config) { c.Claims, c.Timeout = keys, 300*time.Millisecond })
+
+	var calls atomic.Int32
+
+	agent := s.agent(t, func(_ http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		<-r.Context().Done()
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+
+	for range 2 {
+		_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"a"}`),
+			Caller: directory.IdentityOf(alpha), Key: "k"})
+		if directory.ProblemOf(err) != directory.AgentTimeout {
+			t.Errorf("an agent that is late: %v", err)
+		}
+	}
+
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the agent was called %d times", n)
+	}
+}
