@@ -96,3 +96,28 @@ func TestAForeignRegistrationSuggestsItsOrigin(t *testing.T) {
 	save("set", "beta", "--address", "https://elsewhere.beta.test", "--domain", "beta.test")
 	suggests("--context beta deregister weather", "deregister", "weather")
 }
+
+// A registration that is replaced without --lt gets the default lifetime, and the command says so: a
+// register --keep may have asked for a shorter one.
+func TestReplacingNotesTheDefaultLifetime(t *testing.T) {
+	status := http.StatusNoContent
+	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/ad/r/"+rid)
+		w.WriteHeader(status)
+	})
+	file := w.file("agent.json", `{"base":"https://weather.example"}`)
+
+	const note = "its lifetime is the default now"
+	if code, _, notes := w.run("register", "weather", file); code != 0 || !strings.Contains(notes, note) {
+		t.Errorf("replaced: exit code %d, %s", code, notes)
+	}
+
+	if _, _, notes := w.run("register", "weather", file, "--lt", "10m"); strings.Contains(notes, note) {
+		t.Errorf("replaced with --lt: %s", notes)
+	}
+
+	status = http.StatusCreated
+	if _, _, notes := w.run("register", "weather", file); strings.Contains(notes, note) {
+		t.Errorf("registered: %s", notes)
+	}
+}

@@ -186,6 +186,11 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 		r.session.Note("Lifetime granted: %d s instead of %d s.", granted, asked)
 	}
 
+	if !registered.Created && r.keeper.Options.Lifetime == 0 {
+		r.session.Note("Note: its lifetime is the default now, whatever it was; --lt sets another, such as that of a "+
+			"register --keep that runs for %s.", r.keeper.Agent)
+	}
+
 	written := cli.WrittenOf(registered.Href, result, registered.Header)
 	written.Agent, written.RID, written.Lifetime = r.keeper.Agent, registered.RID, granted
 	written.Visibility = registered.Visibility
