@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -100,6 +101,19 @@ func (d *diagnosis) run(ctx context.Context) {
 func DiagnoseReadiness(ctx context.Context, cfg config.Config) []Finding {
 	d := newDiagnosis(cfg, nil)
 	d.running(ctx)
+
+	if d.isNew {
+		d.findings = nil
+		d.say("node", StatusFailed, "start it with \"roster serve --config FILE\"", "it was never started here")
+	}
+
+	return d.findings
+}
+
+// JudgeRaft judges how a domain's nodes hold together, as a diagnosis does.
+func JudgeRaft(status *wire.RaftStatus) []Finding {
+	d := &diagnosis{}
+	d.together("raft", status)
 
 	return d.findings
 }
@@ -341,40 +355,43 @@ func (d *diagnosis) ports(ctx context.Context) {
 		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
 	}
 
+	var checks []func(*diagnosis)
 	for _, l := range list {
-		if d.runs {
-			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", config.LocalAddress(l.address))
-			if err != nil {
-				d.say(
-					l.key,
-					StatusFailed,
-					"see its log, and whether a firewall stands between",
-					"nothing answers at %s: %v",
-					l.address,
-					err,
-				)
-
-				continue
-			}
-
-			_ = conn.Close()
-			d.say(l.key, StatusOK, "", "something answers at %s", l.address)
-
-			continue
-		}
-
-		ln, err := net.Listen("tcp", l.address)
-		if err != nil {
-			reason := strings.TrimPrefix(port.Explain(l.key, l.address, err).Error(), l.key+": ")
-			d.say(l.key, StatusFailed, "end the process that listens there, or give another address",
-				"the node could not listen: %s", reason)
-
-			continue
-		}
-
-		_ = ln.Close()
-		d.say(l.key, StatusOK, "", "%s is free", l.address)
+		checks = append(checks, func(d *diagnosis) { d.port(ctx, l.key, l.address) })
 	}
+
+	d.atOnce(checks)
+}
+
+// port checks that a running node answers at one listening address, or that a stopped one could listen
+// there.
+func (d *diagnosis) port(ctx context.Context, key, address string) {
+	if d.runs {
+		conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", config.LocalAddress(address))
+		if err != nil {
+			d.say(key, StatusFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v",
+				address, err)
+
+			return
+		}
+
+		_ = conn.Close()
+		d.say(key, StatusOK, "", "something answers at %s", address)
+
+		return
+	}
+
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		reason := strings.TrimPrefix(port.Explain(key, address, err).Error(), key+": ")
+		d.say(key, StatusFailed, "end the process that listens there, or give another address",
+			"the node could not listen: %s", reason)
+
+		return
+	}
+
+	_ = ln.Close()
+	d.say(key, StatusOK, "", "%s is free", address)
 }
 
 // raft asks how the domain's nodes hold together.
@@ -693,8 +710,31 @@ func (d *diagnosis) clocks(ctx context.Context) {
 		}
 	}
 
+	var checks []func(*diagnosis)
 	for _, c := range list {
-		d.compare(ctx, c)
+		checks = append(checks, func(d *diagnosis) { d.compare(ctx, c) })
+	}
+
+	d.atOnce(checks)
+}
+
+// atOnce makes checks that wait for an answer at the same time, each with a diagnosis of its own, and
+// adds their findings in order.
+func (d *diagnosis) atOnce(checks []func(*diagnosis)) {
+	parts := make([]diagnosis, len(checks))
+
+	var wg sync.WaitGroup
+	for i, check := range checks {
+		parts[i] = *d
+		parts[i].findings = nil
+
+		wg.Go(func() { check(&parts[i]) })
+	}
+
+	wg.Wait()
+
+	for _, part := range parts {
+		d.findings = append(d.findings, part.findings...)
 	}
 }
 

@@ -118,6 +118,13 @@ func (s Session) CommandLine(args ...string) string {
 // UseContext selects the context to use. Client does so as well.
 func (s Session) UseContext() error { return s.settings.useContext(s.Program) }
 
+// UseContextOf is UseContext for a command about one trust domain: the current context of another domain is
+// not used, and one that is named is refused.
+func (s Session) UseContextOf(domain string) error {
+	s.settings.only = domain
+	return s.UseContext()
+}
+
 // BaseURL returns the directory's first address, https://HOST[:PORT].
 func (s Session) BaseURL() (string, error) {
 	all, err := s.settings.baseURLs(s.Program)

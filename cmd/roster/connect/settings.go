@@ -62,6 +62,7 @@ type settings struct {
 	getenv func(string) string
 	store  contextStore
 
+	only         string  // the trust domain of which a context may be used; empty for all
 	selected     Profile // the context to use; empty before UseContext, or without a context
 	selectedName string
 	mixed        bool // that the context adds to flags was noted
@@ -252,6 +253,15 @@ func (s *settings) useContext(program string) error {
 		return cli.Failed(cli.ExitFailed, "cannot read the context %q: %w", name, err).
 			WithHint("Save it again, or remove it:").
 			WithNext(program + " context remove " + cli.ShellQuote(name))
+	}
+
+	if s.only != "" && selected.Domain != "" && selected.Domain != s.only {
+		if s.value(flagContext) != "" {
+			return cli.Usage("context %q is of %s, and the node of %s", name, selected.Domain, s.only).
+				WithNext(program + " context list")
+		}
+
+		selected, name = Profile{}, "" // the current context has another domain's identity
 	}
 
 	s.selected = selected

@@ -3,6 +3,7 @@ package domain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -129,7 +130,7 @@ func writeArchive(
 // Without --address it talks to the node of the configuration, not to that of the context, and
 // trusts the node's own bundle.
 func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Client, error) {
-	if err := session.UseContext(); err != nil {
+	if err := session.UseContextOf(cfg.TrustDomain.Name()); err != nil {
 		return nil, err
 	}
 
@@ -148,12 +149,35 @@ func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Cli
 	return session.Client()
 }
 
-// reportFindings prints the findings, and fails if a check failed or could not run.
+// verdictOf sums findings up.
+func verdictOf(findings []doctor.Finding) doctor.Finding {
+	counts := map[string]int{}
+	for _, finding := range findings {
+		counts[finding.Status]++
+	}
+
+	verdict := doctor.Finding{Check: "verdict", Status: doctor.Worst(findings)}
+	if verdict.Status == doctor.StatusOK {
+		verdict.Found = fmt.Sprintf("%d of %d checks are ok", len(findings), len(findings))
+		return verdict
+	}
+
+	verdict.Found = fmt.Sprintf("of %d checks %d failed, %d could not run and %d warn", len(findings),
+		counts[doctor.StatusFailed], counts[doctor.StatusUnknown], counts[doctor.StatusWarning])
+
+	return verdict
+}
+
+// reportFindings prints a verdict and the findings, and fails if a check failed or could not run.
 func reportFindings(console *cli.Console, findings []doctor.Finding) error {
+	verdict := verdictOf(findings)
 	output := struct {
+		Verdict  doctor.Finding   `json:"verdict"`
 		Findings []doctor.Finding `json:"findings"`
-	}{findings}
+	}{verdict, findings}
 	t := cli.Table{Head: []string{"STATUS", "CHECK", "FOUND", "SUGGESTION"}}
+	t.Add(verdict.Status, verdict.Check, verdict.Found, verdict.Do)
+
 	invalidIdentity := false
 	failed := 0
 

@@ -3,6 +3,7 @@ package domain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node/doctor"
 	"github.com/roster-mesh/roster/node/metrics"
 )
 
@@ -22,12 +24,17 @@ const (
 )
 
 func statusCommand(session connect.Session) *cobra.Command {
-	return &cobra.Command{
+	var exitCode bool
+
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the domain on one screen",
-		Long: `Show the state of the domain as the addressed node sees it: the node, its certificate and
-disk, the members, the peers with the age of the last verified page, and the quotas. NEXT
-names the command to run if something needs attention.
+		Long: `Show the state of the domain as the addressed node sees it: a verdict, the node, its
+certificate and disk, the members, the peers with the age of the last verified page, and the
+quotas. NEXT names the command to run if something needs attention.
+
+With --exit-code the command exits with 1 if something needs attention, for a monitor or a
+script.
 
 This needs an operator's or auditor's identity. "roster doctor" checks a node on its own
 machine, even if it doesn't answer.`,
@@ -40,13 +47,22 @@ machine, even if it doesn't answer.`,
 
 			t := status.table()
 
-			return session.PrintValue(&status, "warnings", t)
+			if err := session.PrintValue(&status, "warnings", t); err != nil || !exitCode ||
+				status.Verdict.Status == doctor.StatusOK {
+				return err
+			}
+
+			return cli.Failed(cli.ExitFailed, "%s: %s", status.Verdict.Check, status.Verdict.Found)
 		}),
 	}
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if something needs attention")
+
+	return cmd
 }
 
 // A domainStatus is the output of "roster status".
 type domainStatus struct {
+	Verdict  doctor.Finding        `json:"verdict"`
 	Node     apiclient.NodeStatus  `json:"node"`
 	Raft     *apiclient.RaftStatus `json:"raft"`
 	Peers    []apiclient.Peer      `json:"peers"`
@@ -118,7 +134,30 @@ func (s *domainStatus) table() cli.Table {
 		s.judgeQuota(quota)
 	}
 
+	s.judge()
+	s.rows = slices.Insert(s.rows, 0, []string{s.Verdict.Check, s.Verdict.Status, s.Verdict.Found, s.Verdict.Do})
+
 	return cli.Table{Head: []string{"SUBJECT", "STATE", "DETAIL", "NEXT"}, Rows: s.rows}
+}
+
+// judge sums the state up in one line: how the nodes hold together, in the words of "roster doctor", and how
+// much else needs attention.
+func (s *domainStatus) judge() {
+	findings := doctor.JudgeRaft(s.Raft)
+
+	together := findings[len(findings)-1]
+	s.Verdict = doctor.Finding{Check: "verdict", Status: doctor.Worst(findings), Found: together.Found}
+
+	if s.Verdict.Status != doctor.StatusOK {
+		s.Verdict.Do = s.session.CommandLine("raft", "peers")
+	}
+
+	if len(s.Warnings) > 0 {
+		s.Verdict.Found += fmt.Sprintf("; %d of the lines below need attention", len(s.Warnings))
+		if s.Verdict.Status == doctor.StatusOK {
+			s.Verdict.Status = doctor.StatusWarning
+		}
+	}
 }
 
 func (s *domainStatus) judgeNode() {
