@@ -107,8 +107,24 @@ func inMembers(heading, row []string, cells int, style func(i int) string) strin
 }
 
 // wordsOf returns the parts of a cell between which a line may end: words, and segments of
-// URLs, paths and ids. Spaces stay at the ends of words.
+// URLs, paths and ids, and of words that are too long, such as versions. Spaces stay at the ends
+// of words.
 func wordsOf(cell string) []string {
+	var words []string
+	for _, word := range partsOf(cell) {
+		if CellWidth(word) > longestWord {
+			words = append(words, strings.SplitAfter(word, "-")...)
+			continue
+		}
+
+		words = append(words, word)
+	}
+
+	return words
+}
+
+// partsOf returns the words of a cell, and the segments of its URLs, paths and ids.
+func partsOf(cell string) []string {
 	var (
 		words []string
 		begin int

@@ -62,6 +62,14 @@ ada                                 listed
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 
+	node := Table{Head: []string{"SUBJECT", "STATE", "DETAIL", "NEXT"}}
+	node.Add("node node/a", "not ready", "version v0.0.0-20261128045450-6a35f62ec3b6, no leader", "roster help doctor")
+	node.Add("limits.registrations_per_domain", "ok", "0 of 1000000", "")
+
+	if got := onScreen(t, 80, "", node); !strings.HasPrefix(got, "SUBJECT ") {
+		t.Errorf("a long version makes a list of\n%s", got)
+	}
+
 	for _, table := range []Table{agents, status} {
 		for columns := 8; columns < 200; columns++ {
 			checkFit(t, table, columns)
