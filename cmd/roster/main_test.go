@@ -24,10 +24,20 @@ func TestScripts(t *testing.T) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 
+	field, err := filepath.Abs(filepath.Join("..", "..", "..", "shared", "data", "field"))
+	must(t, err)
+
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata",
-		Setup: func(e *testscript.Env) error { return writeProofs(t, e.WorkDir) },
-		Cmds:  commands,
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("FIELD", field)
+			return writeProofs(t, e.WorkDir)
+		},
+		Condition: func(name string) (bool, error) {
+			_, err := os.Stat(field)
+			return name == "field" && err == nil, nil
+		},
+		Cmds: commands,
 	})
 }
 

@@ -37,6 +37,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"agent":      agent,
 	"systemd":    systemd,
 	"speakers":   speakers,
+	"recorder":   recorder,
 }
 
 // systemd collects in a file what programs that are started from then on say to their service
