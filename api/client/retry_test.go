@@ -416,6 +416,7 @@ func TestConfigNamesTheFieldThatIsWrong(t *testing.T) {
 func TestAWrongServerIsNotAskedAgain(t *testing.T) {
 	for name, wrong := range map[string]error{
 		"of another domain": &ServerError{Host: "one", Err: errors.New("a node of another domain")},
+		"a wrong port":      fmt.Errorf("get: %w", ErrWrongServer),
 		"without TLS":       fmt.Errorf("get: %w", http.ErrSchemeMismatch),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -233,10 +233,14 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+// ErrWrongServer is of an error of Config.HTTP that says that the server is no node of a directory. The
+// client doesn't ask it again.
+var ErrWrongServer = errors.New("the server is no node of a directory")
+
 // isLasting reports whether the server at an address is none of the directory's nodes, by its certificate or
 // because it speaks no TLS. To ask it again does not help.
 func isLasting(err error) bool {
-	return errors.As(err, new(*ServerError)) || errors.As(err, new(tls.RecordHeaderError)) ||
+	return errors.Is(err, ErrWrongServer) || errors.As(err, new(*ServerError)) || errors.As(err, new(tls.RecordHeaderError)) ||
 		errors.Is(err, http.ErrSchemeMismatch)
 }
 
