@@ -449,11 +449,16 @@ func TestRefusedMessagesArePaced(t *testing.T) {
 //
 // Requirement: AD-080
 func TestTheListOfToolsIsOneCallers(t *testing.T) {
-	s := toolServer(t, nil)
+	s := toolServer(t, func(cfg *Config) { cfg.Gateway = quietGateway{} })
 	for _, caller := range []string{"", "/agent/ada"} {
 		body := wantStatus(t, rpc(t, s, caller, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), 200)
 		if got := body["result"].(map[string]any)["cacheScope"]; got != "private" {
 			t.Errorf("%q: cacheScope is %v", caller, got)
+		}
+
+		// Its route answers 401 without an identity.
+		if listed := strings.Contains(fmt.Sprint(body), "invoke_agent"); listed != (caller != "") {
+			t.Errorf("%q: invoke_agent is listed: %t", caller, listed)
 		}
 	}
 }

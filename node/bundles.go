@@ -53,7 +53,7 @@ func (h heldBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
 func (h heldBundles) verifyProof(_ context.Context, proof []byte) ([]byte, error) {
 	named, _ := trust.Verify(proof, trust.VerifyOptions{}) // without an anchor; it names the domain
 
-	var options trust.VerifyOptions
+	options := trust.VerifyOptions{Held: true}
 
 	if domain, err := spiffeid.TrustDomainFromString(named.Subject.Domain); err == nil {
 		if text, err := h.bundles.Publish(domain); err == nil {

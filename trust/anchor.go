@@ -137,6 +137,11 @@ func (v *verification) anchorInBundle() (string, error) {
 			"give one of the domain (--keys) as well, or verify the record's proof file", ErrKey)
 	}
 
+	if v.opts.Held {
+		return v.anchored(AnchorDirectory, "the bundle of %s that this directory holds; CA certificates in it: %d",
+			v.issuer, v.certificates())
+	}
+
 	if !namesDomain(given, v.issuer) {
 		return v.anchored(AnchorBundle, "the bundle that was given; its %d CA certificates name no domain: "+
 			"that they belong to %s is your own claim", v.certificates(), v.issuer)

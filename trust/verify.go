@@ -25,6 +25,8 @@ type VerifyOptions struct {
 	// OfConnection says that Bundle was chosen for a connection to a directory. It
 	// is then the anchor for those domains alone that its authorities name.
 	OfConnection bool
+	// Held says that a directory verifies for its caller, by a bundle that it holds.
+	Held bool
 	// Keys is a key document of the record's domain, a compact JWS, and takes the
 	// place of the file's own. With Bundle it is judged by that; without, it is the
 	// anchor itself.

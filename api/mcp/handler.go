@@ -188,7 +188,7 @@ func (h *Handler) offer(next mcp.MethodHandler) mcp.MethodHandler {
 			case toRegistrants:
 				return !mayRegister
 			case toInvokers:
-				return !h.cfg.Invokes
+				return !h.cfg.Invokes || call.Anonymous()
 			default:
 				return false
 			}

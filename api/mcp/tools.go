@@ -42,7 +42,7 @@ type offer int
 const (
 	toReaders     offer = iota
 	toRegistrants       // callers that policy lets register agents
-	toInvokers          // all callers of a node with a gateway
+	toInvokers          // all callers with an identity of a node with a gateway
 	toVerifiers         // all callers where proofs can be verified
 )
 
