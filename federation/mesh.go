@@ -134,9 +134,21 @@ func (m *Mesh) connect() {
 
 	m.client = &protocol.Client{
 		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs,
-		Answered: func(node protocol.Node) {
-			if origin := m.origins.Get(node.Domain); origin != nil {
-				origin.Answers.Answered()
+		Answered: func(node protocol.Node, header http.Header) {
+			origin := m.origins.Get(node.Domain)
+			if origin == nil {
+				return
+			}
+
+			origin.Answers.Answered()
+
+			if standing, ok := protocol.ParseStanding(header); ok {
+				origin.Theirs.Note(node, standing)
+			}
+		},
+		Failed: func(node protocol.Node, err error) {
+			if origin := m.origins.Get(node.Domain); origin != nil && protocol.RejectsCertificate(err) {
+				origin.Theirs.Note(node, protocol.Standing{State: replica.StateCertificate, Error: err.Error()})
 			}
 		},
 	}
@@ -562,11 +574,12 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	s := &server{
 		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
-		caller:  caller,
-		polls:   newShares(m.cfg.Division, m.cfg.Polls),
-		replies: newShares(m.cfg.Division, m.cfg.Pages),
-		workers: newWorkers(m.cfg.Division, m.cfg.Polls+m.cfg.Pages),
-		shows:   limit.NewRates[spiffeid.TrustDomain](maxSenders),
+		refusals: m.refusals,
+		caller:   caller,
+		polls:    newShares(m.cfg.Division, m.cfg.Polls),
+		replies:  newShares(m.cfg.Division, m.cfg.Pages),
+		workers:  newWorkers(m.cfg.Division, m.cfg.Polls+m.cfg.Pages),
+		shows:    limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))

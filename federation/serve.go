@@ -34,6 +34,7 @@ type server struct {
 	codecs    *protocol.Codecs
 	traffic   *protocol.Traffic
 	closing   <-chan struct{} // closed when long polls are to return
+	refusals  *replica.RefusalLog
 	caller    func(*http.Request) (spiffeid.ID, bool)
 
 	polls   *limit.Shares                      // of requests with a wait
@@ -84,6 +85,10 @@ func (s *server) take(pool *limit.Shares, r *http.Request) (release func(), err 
 func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
+		if ok && isNode(id) {
+			s.tellStanding(w, id.TrustDomain())
+		}
+
 		if !ok || !s.admits(id) {
 			s.refuse(w, directory.Refuse(directory.Forbidden,
 				"these routes are for nodes of this domain and of its active peers"))
@@ -108,6 +113,38 @@ func (s *server) admits(id spiffeid.ID) bool {
 	}
 
 	return id.TrustDomain() != s.cfg.Domain || s.cfg.Member == nil || s.cfg.Member(id)
+}
+
+// tellStanding sets the header that tells a node of another domain how this node sees its domain.
+func (s *server) tellStanding(w http.ResponseWriter, td spiffeid.TrustDomain) {
+	if td == s.cfg.Domain {
+		return
+	}
+
+	standing := protocol.Standing{State: protocol.StandingNone}
+
+	if origin := s.origins.Get(td); origin != nil && !origin.Streams.HasEnded() {
+		status := origin.Status()
+		refused := s.refusals.ByOrigin.Last(td)
+		standing = protocol.Standing{
+			State:    status.State,
+			Position: directory.Position{Epoch: status.Position.Epoch, Revision: status.Watermark},
+			Page:     status.LastPage,
+			Code:     refused.Code,
+			Refused:  refused.At,
+		}
+
+		switch status.State {
+		case string(directory.PeeringFrozen):
+			if files := s.evidence.evidenceOf(td); len(files) > 0 {
+				standing.Evidence = files[len(files)-1].ID
+			}
+		case "unreachable", "failing":
+			standing.Error = status.LastError
+		}
+	}
+
+	w.Header().Set(protocol.HeaderStanding, standing.String())
 }
 
 // refuse answers with err's problem, and logs an internal error, whose text the answer omits.
@@ -218,6 +255,8 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	defer leave()
 
 	text, err := s.nextPage(w, r, from, query)
+	s.tellStanding(w, from)
+
 	if query.Keys != nil {
 		if issue := s.access.keysIssue(query.Origin); query.Keys.Before(issue) {
 			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(query.Origin, issue))
@@ -273,7 +312,7 @@ func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.
 	end := time.NewTimer(query.Wait)
 	defer end.Stop()
 
-	pings := &pinger{w: w, every: query.Ping}
+	pings := &pinger{w: w, every: query.Ping, before: func() { s.tellStanding(w, from) }}
 	defer pings.stop()
 
 	for {
@@ -328,6 +367,7 @@ func (s *server) readPage(r *http.Request, from spiffeid.TrustDomain, query prot
 type pinger struct {
 	w      http.ResponseWriter
 	every  time.Duration // 0 for none
+	before func()        // sets headers of the next response
 	ticker *time.Ticker  // nil before the first response
 }
 
@@ -341,7 +381,10 @@ func (p *pinger) begin() {
 	p.send()
 }
 
-func (p *pinger) send() { p.w.WriteHeader(http.StatusProcessing) }
+func (p *pinger) send() {
+	p.before()
+	p.w.WriteHeader(http.StatusProcessing)
+}
 
 // due returns the channel of the ticks, nil if nothing is to be sent.
 func (p *pinger) due() <-chan time.Time {

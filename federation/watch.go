@@ -79,10 +79,12 @@ func (w *watcher) watch(ctx context.Context, origin *replica.Origin) {
 type peerPhase string
 
 const (
-	peerUnknown peerPhase = ""
-	peerUp      peerPhase = "up"
-	peerLost    peerPhase = "lost"
-	peerFailing peerPhase = "failing"
+	peerUnknown     peerPhase = ""
+	peerUp          peerPhase = "up"
+	peerNotExported peerPhase = "not_exported"
+	peerLost        peerPhase = "lost"
+	peerRefusing    peerPhase = "refusing"
+	peerFailing     peerPhase = "failing"
 )
 
 // watched returns the phase of a peer; peerUnknown if it doesn't have to be logged yet.
@@ -92,8 +94,11 @@ func watched(status *replica.PeerStatus) peerPhase {
 		return peerLost
 	case status.State == "failing":
 		return peerFailing
-	case status.State == "active", status.State == "behind", status.State == "not_exported",
-		status.State == "unsupported":
+	case status.State == "refused":
+		return peerRefusing
+	case status.State == "not_exported":
+		return peerNotExported
+	case status.State == "active", status.State == "behind", status.State == "unsupported":
 		return peerUp
 	}
 
@@ -122,6 +127,13 @@ func (w *watcher) log(status *replica.PeerStatus, before, now peerPhase) {
 	case now == peerFailing:
 		w.cfg.Logger.Warn("peer failing: it answers, and no head of it verifies", append(attrs,
 			"head_age_ms", status.HeadAge.Milliseconds(), "err", status.LastError)...)
+	case now == peerRefusing:
+		w.cfg.Logger.Warn("peer refuses this domain", append(attrs, "as", status.Refusal, "node", status.Theirs.Node,
+			"evidence", status.Theirs.Evidence, "err", status.Theirs.Error)...)
+	case before == peerRefusing:
+		w.cfg.Logger.Info("peer refuses this domain no longer", append(attrs, "state", status.State)...)
+	case before == peerNotExported && now == peerUp:
+		w.cfg.Logger.Info("peer exports to this domain now", append(attrs, "state", status.State)...)
 	case before == peerLost:
 		w.cfg.Logger.Info("peer back", append(attrs, "state", status.State)...)
 	default:

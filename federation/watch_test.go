@@ -330,7 +330,7 @@ func TestNobodyElseMakesAPeerUp(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 
-		if s.beta.client.Answered(protocol.Node{Domain: gamma}); s.status().Up {
+		if s.beta.client.Answered(protocol.Node{Domain: gamma}, nil); s.status().Up {
 			t.Error("an answer of another domain counts")
 		}
 	})

@@ -155,6 +155,8 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 		peer.State = status.State
 	}
 
+	peer.Theirs = theirView(status)
+
 	epoch := status.Position.Epoch
 	peer.Watermark = directory.Position{Epoch: epoch, Revision: status.Watermark}.String()
 	peer.Tip = directory.Position{Epoch: epoch, Revision: status.Tip}.String()
@@ -193,6 +195,32 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	if peer.LastError == "" {
 		peer.LastError = status.LastError
 	}
+}
+
+// theirView returns how a peer sees this domain; nil if it has not said so.
+func theirView(status federation.PeerStatus) *wire.PeerView {
+	theirs := status.Theirs
+	if theirs.At.IsZero() {
+		return nil
+	}
+
+	view := &wire.PeerView{
+		State:       theirs.State,
+		Refuses:     status.Refusal != "",
+		Node:        theirs.Node,
+		Heard:       theirs.At.UTC(),
+		Page:        theirs.Page.UTC(),
+		RefusedCode: string(theirs.Code),
+		RefusedAt:   theirs.Refused.UTC(),
+		Evidence:    theirs.Evidence,
+		Error:       theirs.Error,
+	}
+
+	if theirs.Position != (directory.Position{}) {
+		view.Position = theirs.Position.String()
+	}
+
+	return view
 }
 
 func byCode(counts map[protocol.Code]uint64) map[string]uint64 {

@@ -143,7 +143,8 @@ type Peer struct {
 	Domain string `json:"domain"`
 	// State is pending, active, frozen or terminated as agreed. Of an agreed active peer it is
 	// what the node that answers finds: connecting (it has not answered since the node
-	// started), unreachable (none of its nodes answers), behind, failing (it answers, and
+	// started), unreachable (none of its nodes answers), refused (it takes nothing from this
+	// domain; theirs has the reason), behind, failing (it answers, and
 	// no head of it verifies), not_exported (it does not export to this domain) or
 	// unsupported (this release can't read what it announces).
 	State string `json:"state"`
@@ -176,6 +177,8 @@ type Peer struct {
 	Addresses []string `json:"addresses,omitempty"`
 	// Gossip are addresses by which its pool is joined.
 	Gossip []string `json:"gossip,omitempty"`
+	// Theirs is how the peer sees this domain; absent if it has not said so.
+	Theirs *PeerView `json:"theirs,omitempty"`
 	// Watermark is the EPOCH.REVISION that this node has applied, and Tip the one
 	// that the peer has announced.
 	Watermark    string    `json:"watermark,omitempty"`
@@ -223,6 +226,88 @@ type Peer struct {
 
 	// Evidence is the evidence of this node against the peer, the oldest first.
 	Evidence []PeerEvidence `json:"evidence,omitempty"`
+}
+
+// A PeerView is how a node of a peer sees this domain, by that node's word.
+type PeerView struct {
+	// State is that of Peer, or certificate (the peer rejects this node's certificate) or none
+	// (this domain is no peer there).
+	State string `json:"state"`
+	// Refuses is whether the peer takes nothing from this domain.
+	Refuses bool `json:"refuses,omitzero"`
+	// Node is the node that said so, and Heard when.
+	Node  string    `json:"node"`
+	Heard time.Time `json:"heard"`
+	// Position is the EPOCH.REVISION of this domain that the peer has applied last, and Page the issue
+	// of that page.
+	Position string    `json:"position,omitempty"`
+	Page     time.Time `json:"page,omitzero"`
+	// RefusedCode is the reason of the last message of this domain's nodes that was refused there, and
+	// RefusedAt its time.
+	RefusedCode string    `json:"refused_code,omitempty"`
+	RefusedAt   time.Time `json:"refused_at,omitzero"`
+	// Evidence is the ID of the evidence for which this domain is frozen there.
+	Evidence string `json:"evidence,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// RefusalText returns in words why the peer takes nothing from this domain; "" if it does.
+func (p *Peer) RefusalText() string {
+	if p.Theirs == nil || !p.Theirs.Refuses {
+		return ""
+	}
+
+	text := "state " + p.Theirs.State
+
+	switch p.Theirs.State {
+	case "frozen":
+		text = "it has frozen this domain"
+		if p.Theirs.Evidence != "" {
+			text += " by evidence " + p.Theirs.Evidence
+		}
+	case "none":
+		text = "this domain is no peer there"
+	case "certificate":
+		text = "it rejects this node's certificate: it has ended the peering, or another bundle of this domain"
+	case "unreachable":
+		text = "it reaches none of this domain's nodes"
+	case "failing":
+		text = "it can't verify this domain"
+	}
+
+	if p.Theirs.Error != "" {
+		text += ": " + p.Theirs.Error
+	}
+
+	return text
+}
+
+// RefusalAdvice returns what to do about RefusalText, for the operator of the domain own.
+func (p *Peer) RefusalAdvice(own string) string {
+	switch p.Theirs.State {
+	case "frozen":
+		return "ask its operator for the evidence, revoke the key that signed it, and have it run \"roster peer release " +
+			own + "\""
+	case "unreachable":
+		return "ask its operator to run \"roster peer set " + own + " --nodes URL,…\" with this domain's present addresses"
+	case "none":
+		return "remove it with \"roster peer remove " + p.Domain + "\", or invite it again"
+	}
+
+	return "ask its operator to run \"roster peer set " + own + " --peer-bundle FILE\" with this domain's present bundle, " +
+		"or to invite this domain again"
+}
+
+// FrozenText says by which evidence the peer is frozen.
+func (p *Peer) FrozenText() string {
+	text := "it has contradicted itself"
+
+	if n := len(p.Evidence); n > 0 {
+		last := p.Evidence[n-1]
+		text += "; evidence " + last.ID + ", found " + last.Found.UTC().Format(time.RFC3339)
+	}
+
+	return text
 }
 
 // StateText returns the state in words.

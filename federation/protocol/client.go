@@ -35,7 +35,9 @@ type Client struct {
 	Traffic *Traffic
 	Codecs  *Codecs
 	// Answered is called for each response of a node, interim ones too, whatever it says.
-	Answered func(Node)
+	Answered func(Node, http.Header)
+	// Failed is called when a request gets no response.
+	Failed func(Node, error)
 }
 
 // Get asks a node and returns the body of its answer, "" for 204 No Content. A body that
@@ -66,13 +68,13 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 	var pings atomic.Int64
 
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
 			if pings.Add(1) > maxPings {
 				return errPings
 			}
 
 			watchdog.Reset(silence)
-			c.Answered(node)
+			c.Answered(node, http.Header(header))
 
 			return nil
 		},
@@ -101,12 +103,13 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 
 	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
+		c.Failed(node, err)
 		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 	defer res.Body.Close()
 
 	began()
-	c.Answered(node)
+	c.Answered(node, res.Header)
 
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
 	c.Traffic.Add(node.Domain, len(body), 0)
@@ -206,10 +209,11 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 
 	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
+		c.Failed(node, err)
 		return nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 
-	c.Answered(node)
+	c.Answered(node, res.Header)
 
 	return res, nil
 }

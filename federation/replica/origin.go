@@ -23,6 +23,7 @@ type Origin struct {
 	Streams  *streams
 	Contacts *contacts
 	Answers  *answers
+	Theirs   *standings
 	Keys     *keyHistory
 	Mailbox  mailbox
 	Loops    loops
@@ -59,6 +60,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		Peering:   peering,
 		Streams:   newStreams(td, index, peering, shared),
 		Answers:   &answers{},
+		Theirs:    &standings{},
 		Keys:      &keyHistory{},
 		Mailbox:   mailbox{Queue: make(chan Pushed, 8)},
 		Ask:       make(chan struct{}, 1),

@@ -12,8 +12,8 @@ import (
 // A PeerStatus is the state of one peering as this node observes it.
 type PeerStatus struct {
 	Domain spiffeid.TrustDomain
-	// active, behind, connecting, unreachable, failing, unsupported, not_exported or unknown;
-	// or the state of the peering itself, if that isn't active
+	// active, behind, connecting, unreachable, refused, failing, unsupported, not_exported or
+	// unknown; or the state of the peering itself, if that isn't active
 	State        string
 	Asked        bool               // this node asks its nodes: it is an active peer
 	Up           bool               // one of its nodes answers this node
@@ -44,6 +44,11 @@ type PeerStatus struct {
 	GossipOut    uint64                   // and that this one gossiped to them
 	Received     map[protocol.Code]uint64 // messages about it, from any sender
 	Refused      map[protocol.Code]uint64 // messages from its nodes, about any origin
+
+	// Theirs is how the peer sees this domain, zero if it has not said so. Refusal is the state
+	// there by which it takes nothing from this domain; "" if it takes all.
+	Theirs  Theirs
+	Refusal string
 
 	// Unsupported says why a later release is needed to follow the peer; "" if none is.
 	// Unopened counts the stored records that need a later release, by format.

@@ -33,6 +33,10 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	l.ByOrigin.Add(r.Origin, r.Code)
 	l.BySender.Add(from.Domain, r.Code)
 
+	if from.Domain == r.Origin {
+		l.ByOrigin.refused(r.Origin, r.Code)
+	}
+
 	if l.Lines.Allow(r.Code, from.Domain) {
 		level := slog.LevelWarn
 		if r.Code == protocol.CodeKeyUnknown { // as of a node that has just joined, or was removed
@@ -85,6 +89,32 @@ type refusal struct {
 type counts struct {
 	mu  sync.Mutex
 	all map[spiffeid.TrustDomain]map[protocol.Code]uint64
+	own map[spiffeid.TrustDomain]LastRefusal // of what the domain's own nodes sent
+}
+
+// A LastRefusal is the last refusal of a message that an origin's own node sent.
+type LastRefusal struct {
+	Code protocol.Code
+	At   time.Time
+}
+
+func (c *counts) refused(td spiffeid.TrustDomain, code protocol.Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.own == nil {
+		c.own = map[spiffeid.TrustDomain]LastRefusal{}
+	}
+
+	c.own[td] = LastRefusal{code, time.Now()}
+}
+
+// Last returns the last refusal of a message that an origin's own node sent; zero for none.
+func (c *counts) Last(td spiffeid.TrustDomain) LastRefusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.own[td]
 }
 
 // Add counts a message of a domain, or of none.
@@ -112,6 +142,7 @@ func (c *counts) Forget(td spiffeid.TrustDomain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, td)
+	delete(c.own, td)
 }
 
 // Of returns a copy of one domain's counts.

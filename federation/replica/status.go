@@ -105,6 +105,7 @@ func (o *Origin) Status() PeerStatus {
 	status.Asked = asked
 	status.LastAnswer = last
 	status.Up = !last.IsZero() && !silent
+	status.Theirs, status.Refusal = o.Theirs.Last()
 
 	switch {
 	case peering.State == "":
@@ -112,9 +113,11 @@ func (o *Origin) Status() PeerStatus {
 	case peering.State != directory.PeeringActive:
 	case seen.convicted:
 		status.State = string(directory.PeeringFrozen)
-	case silent:
+	case silent && status.Refusal != StateCertificate:
 		status.State = "unreachable"
 		status.SilentSince = silentSince
+	case status.Refusal != "":
+		status.State = "refused"
 	case last.IsZero():
 		status.State = "connecting"
 	case status.NotExported:

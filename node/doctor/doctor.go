@@ -603,9 +603,13 @@ func (d *diagnosis) peerState(p wire.Peer) {
 		d.say(
 			check,
 			StatusFailed,
-			"see \"roster peer show "+p.Domain+"\"; release it once you know what happened",
-			"frozen: it has contradicted itself",
+			"see \"roster peer evidence "+p.Domain+"\"; release it once you know what happened",
+			"%s",
+			p.FrozenText(),
 		)
+	case "refused":
+		d.say(check, StatusFailed, p.RefusalAdvice(d.cfg.TrustDomain.Name()), "it takes nothing from this domain: %s",
+			p.RefusalText())
 	case "unsupported":
 		d.say(check, StatusWarning, "upgrade this node", "%s", p.Unsupported)
 	case "connecting":

@@ -105,6 +105,7 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 	t.add("invitation valid until", console.Time(peer.Until))
 	t.add("fingerprints", strings.Join(peer.Fingerprints, " "))
 	t.add("exported to peer", cli.YesNo(peer.Exported))
+	addTheirs(t, peer)
 
 	if peer.NotExported {
 		t.add("exported by peer", "no")
@@ -129,6 +130,23 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 	t.add("bundle error", peer.BundleError)
 	t.add("last error", peer.LastError)
 	t.add("formats held back", strings.Join(peer.HoldsBack, " "))
+}
+
+// addTheirs adds how the peer sees this domain.
+func addTheirs(t *fieldTable, peer *apiclient.Peer) {
+	theirs := peer.Theirs
+	if theirs == nil {
+		return
+	}
+
+	t.add("refuses this domain", peer.RefusalText())
+	t.add("state of this domain there", theirs.State+", said at "+cli.FormatTime(theirs.Heard)+" by "+theirs.Node)
+	t.add("last taken by peer", theirs.Position)
+	t.add("last page taken by peer", cli.FormatTime(theirs.Page))
+
+	if theirs.RefusedCode != "" {
+		t.add("last refused by peer", theirs.RefusedCode+" at "+cli.FormatTime(theirs.RefusedAt))
+	}
 }
 
 // showState returns the state in words. For an unreachable peer it has the last verified page,
