@@ -68,7 +68,9 @@ func TestAPeerThatCannotFollowThisDomainRefusesIt(t *testing.T) {
 		silent := protocol.Standing{State: "unreachable", Error: "connection refused"}
 
 		origin.Theirs.Note(node(1), silent)
-		origin.Theirs.Note(node(2), protocol.Standing{State: "active", Position: directory.Position{Epoch: 1, Revision: 7}})
+		origin.Theirs.Note(node(2), protocol.Standing{
+			State: "active", Position: directory.Position{Epoch: 1, Revision: 7},
+		})
 		time.Sleep(10 * time.Second)
 		origin.Theirs.Note(node(1), silent)
 

@@ -188,7 +188,7 @@ var stateMetrics = []stateMetric{
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
-		"certificate, unreachable or failing. Absent at other times.", (*snapshot).refusals, "origin", "reason"),
+		"certificate, unreachable or failing. Absent at other times.", (*snapshot).refusingPeers, "origin", "reason"),
 	gauge("federation_frozen", "1 while a peer is frozen because it contradicted itself; this node has evidence.",
 		perPeer(func(p federation.PeerStatus) float64 {
 			return oneIf(p.State == string(directory.PeeringFrozen))
@@ -309,7 +309,7 @@ func (s *snapshot) peersUp(emit emit) {
 	}
 }
 
-func (s *snapshot) refusals(emit emit) {
+func (s *snapshot) refusingPeers(emit emit) {
 	for _, p := range s.peers {
 		if p.Refusal != "" {
 			emit(1, p.Domain.Name(), p.Refusal)

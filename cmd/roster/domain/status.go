@@ -256,9 +256,19 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 	subject := "peer " + peer.Domain
 	detail := fmt.Sprintf("%d revisions behind, %s", peer.LagRevisions, peer.PageText())
 
+	if peer.Theirs != nil && peer.Theirs.Position != "" {
+		detail += ", took " + peer.Theirs.Position + " of ours"
+	}
+
 	switch {
+	case peer.Agreed == "frozen":
+		s.warn(subject, peer.StateText(), peer.FrozenText(), "peer", "evidence", peer.Domain)
 	case peer.Agreed != "active":
 		s.fine(subject, peer.StateText(), "")
+	case peer.RefusalText() != "":
+		s.warn(subject, "refused", peer.RefusalText(), "peer", "show", peer.Domain)
+	case peer.BundleError != "":
+		s.warn(subject, "bundle refresh fails", peer.BundleError, "peer", "show", peer.Domain)
 	case peer.State != "active":
 		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
 	default:

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -57,19 +58,43 @@ peer that this node verified was issued; a domain in which nothing changes issue
 func peersTable(console *cli.Console, peers []apiclient.Peer) cli.Table {
 	t := cli.Table{Head: []string{
 		"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST PAGE AGE", "LAST ANSWER",
-		"+LAST PAGE", "+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
+		"+LAST PAGE", "+TAKEN BY PEER", "+POSITION HERE", "+POSITION THERE", "+ADDRESSES",
+		"+FORMATS HELD BACK", "LAST ERROR",
 	}}
 	for i := range peers {
 		peer := &peers[i]
 		t.Add(
 			peer.Domain, peer.StateText(), cli.YesNo(peer.Exported), strconv.FormatUint(peer.LagRevisions, 10),
 			formatSeconds(peer.LagSeconds), peer.PageAgeText(), console.Time(peer.LastAnswer),
-			console.Time(peer.LastPage), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
-			strings.Join(peer.HoldsBack, " "), peer.LastError,
+			console.Time(peer.LastPage), takenBy(peer), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
+			strings.Join(peer.HoldsBack, " "), peerTrouble(peer),
 		)
 	}
 
 	return t
+}
+
+// takenBy returns the position of this domain up to which the peer has taken its announcements.
+func takenBy(peer *apiclient.Peer) string {
+	if peer.Theirs == nil {
+		return ""
+	}
+
+	return peer.Theirs.Position
+}
+
+// peerTrouble returns what is wrong with a peering, the most urgent first; "" for nothing.
+func peerTrouble(peer *apiclient.Peer) string {
+	if peer.Agreed == "frozen" {
+		return peer.FrozenText()
+	}
+
+	text := cmp.Or(peer.RefusalText(), peer.LastError)
+	if text == "" && peer.BundleError != "" {
+		text = "bundle refresh: " + peer.BundleError
+	}
+
+	return text
 }
 
 func formatSeconds(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 1, 64) }
