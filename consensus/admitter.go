@@ -31,7 +31,9 @@ type admitter struct {
 	proposer   *proposer
 	operator   *operator
 	negotiator *negotiator
-	own        func() *message.JoinRequest // this node's own request, for a node that begins a domain
+	storage    *storage
+	histories  *histories
+	found      *candidates
 }
 
 // addMember executes a node's request as the leader. An admitted node becomes a member, first
@@ -130,18 +132,26 @@ func (a *admitter) removeEmptied(ctx context.Context, from spiffeid.ID, request 
 }
 
 // vacateFormerAddress removes a member that requests another address, so that seat adds it
-// with that one. Raft can move a member too, but not while it sends to it.
+// with that one. Raft can move a member too, but not while it sends to it. The leader doesn't send to
+// itself, and would lead no more once it were removed.
 func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	current, joined := a.group.server(from)
 	if !joined || current.Address == request.Address {
 		return nil
 	}
 
+	id := raft.ServerID(from.String())
+	if from == a.cfg.Node {
+		a.log.Info("this leader has moved", "from", current.Address, "to", request.Address)
+
+		return proposed(a.group.raft.AddVoter(id, raft.ServerAddress(request.Address), 0, enqueueTimeout).Error())
+	}
+
 	if err := a.mayLeaveSeat(ctx, from); err != nil {
 		return err
 	}
 
-	return proposed(a.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
+	return proposed(a.group.raft.RemoveServer(id, 0, enqueueTimeout).Error())
 }
 
 // mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
@@ -227,7 +237,15 @@ func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *messa
 // address, if this member knows that the node is a member or admitted.
 func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
-		return &message.JoinAnswer{Empty: a.own()}
+		a.found.hear(from, request)
+		return &message.JoinAnswer{Empty: a.ownRequest()}
+	}
+
+	if !request.Empty {
+		claim := transport.Claim{History: transport.HistoryOf(request.History)}
+		if err := a.histories.judge(from, claim); err != nil {
+			return refuseJoin(directory.Refuse(directory.Conflict, "%w", err))
+		}
 	}
 
 	if !a.group.leading.Load() {
@@ -377,6 +395,28 @@ func (a *admitter) checkAdmission(from spiffeid.ID, members []server) error {
 	return nil
 }
 
+// ownRequest returns this node's own join request.
+func (a *admitter) ownRequest() *message.JoinRequest {
+	at := a.replica.Position()
+
+	name := a.storage.history()
+	if !a.storage.hasEntered() {
+		name = a.found.proposal
+	}
+
+	request := &message.JoinRequest{
+		Address: a.group.self().Address, API: a.cfg.API, Reader: a.cfg.Reader,
+		Epoch: at.Epoch, Revision: at.Revision, Expect: a.cfg.expected(), Found: a.found.get(),
+		Reads: a.cfg.reads, Listeners: a.cfg.Listeners, Empty: !a.storage.hasEntered(),
+		Fresh: a.storage.fresh.Load(), Process: a.group.process,
+	}
+	if !name.IsZero() {
+		request.History = name[:]
+	}
+
+	return request
+}
+
 // handler serves join requests of every node of the domain's authority.
 func (a *admitter) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -388,7 +428,13 @@ func (a *admitter) handler() http.Handler {
 			return
 		}
 
-		a.messenger.answer(w, a.answerJoin(r.Context(), from, &request))
+		answer := a.answerJoin(r.Context(), from, &request)
+		claim := a.histories.claim()
+		if !claim.History.IsZero() {
+			answer.History, answer.Voter = claim.History[:], claim.Voter
+		}
+
+		a.messenger.answer(w, answer)
 	})
 
 	return httpproblem.Routes(mux, a.cfg.API)

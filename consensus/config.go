@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -47,6 +48,9 @@ type Config struct {
 	// Expect is with how many nodes, found at Join, a domain is begun where none of
 	// them is in one: 0, where this node waits for a domain, or 1, 3 or 5.
 	Expect int
+	// BeginWithout are addresses in Members or Join at which no node has a history, as an operator
+	// says: those whose disks are lost. Nodes with empty disks begin a domain without asking there.
+	BeginWithout []string
 	// Reader makes a node that joins a member without a vote, for good.
 	Reader bool
 	// API is the base URL of this member's directory, which the other members receive.
@@ -228,7 +232,40 @@ func (c *Config) check() error {
 		return fmt.Errorf("consensus: RemoveDead is %s", c.RemoveDead)
 	}
 
+	if err := c.checkBeginWithout(); err != nil {
+		return err
+	}
+
 	return c.Timing.check()
+}
+
+// checkBeginWithout refuses addresses that are not listed, and so many that the other members are no
+// majority.
+func (c *Config) checkBeginWithout() error {
+	for _, address := range c.BeginWithout {
+		listed := slices.Contains(c.Join, address) || slices.ContainsFunc(c.Members, func(m Member) bool {
+			return m.Address == address && m.ID != c.Node
+		})
+		if !listed {
+			return fmt.Errorf("consensus: BeginWithout: %s is no listed address of another node", address)
+		}
+	}
+
+	if n := len(c.Members); len(c.Join) == 0 && 2*len(c.BeginWithout) > n-1 {
+		return fmt.Errorf("consensus: BeginWithout names %d of %d nodes; the others are no majority",
+			len(c.BeginWithout), n)
+	}
+
+	return nil
+}
+
+// expected returns with how many nodes a domain is begun; 0 if this node waits for one.
+func (c *Config) expected() int {
+	if len(c.Join) > 0 {
+		return c.Expect
+	}
+
+	return len(c.Members)
 }
 
 // Bounds of a domain: members that vote, all members, and by how many changes a

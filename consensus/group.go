@@ -27,6 +27,7 @@ type group struct {
 	running atomic.Pointer[raft.Raft] // raft, for callbacks of Raft itself before raft is set
 	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
 	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
+	stuck   atomic.Pointer[string]    // why the domain can have no leader, as far as this member knows
 	term    leaderTerm
 	process uint64 // random: tells this process from another one with the same identity
 	// duplicate says that another process with this node's identity has its seat.
@@ -134,7 +135,8 @@ func (g *group) known() []Member {
 		return all
 	}
 
-	if leader, ok := g.leader(); ok && !slices.ContainsFunc(all, func(m Member) bool { return m.ID == leader.ID }) {
+	// The leader may be at another address than the one that the group has.
+	if leader, ok := g.leader(); ok && !slices.Contains(all, leader) {
 		all = append(all, leader)
 	}
 

@@ -63,6 +63,22 @@ func (d *domain) admit(at int, i int) {
 	}
 }
 
+// letIn lets a member with an empty disk in, as an operator does.
+func (d *domain) letIn(i int) {
+	d.t.Helper()
+	eventually(d.t, "the node says how it is let in", func() bool {
+		err := d.nodes[i].Ready()
+		return err != nil && strings.Contains(err.Error(), "roster raft admit "+d.members[i].ID.String())
+	})
+
+	at := (i + 1) % len(d.nodes)
+	if err := d.nodes[at].Expel(d.t.Context(), d.members[i].ID); err != nil {
+		d.t.Fatal(err)
+	}
+
+	d.admit(at, i)
+}
+
 // voters returns who votes by a node's configuration, and who does not.
 func (d *domain) voters(at int) (voters, readers int) {
 	for _, p := range d.nodes[at].peers.RaftPeers() {
@@ -489,7 +505,7 @@ func TestAMemberMovesSeldom(t *testing.T) {
 		moved := 0
 
 		for n := range 50 {
-			request := *joins.own()
+			request := *joins.ownRequest()
 			request.Address = fmt.Sprintf("n9.alpha.test:%d", 7000+n)
 			request.Empty = false
 
@@ -815,7 +831,7 @@ func TestAMemberDeclaresABaseURL(t *testing.T) {
 		leader, follower := d.leader()
 		store, from := d.nodes[leader], d.members[follower].ID
 		declare := func(api string) error {
-			request := d.nodes[follower].joiner.request()
+			request := d.nodes[follower].joins.ownRequest()
 			request.API = api
 
 			return store.joins.addMember(t.Context(), from, request)

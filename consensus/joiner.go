@@ -23,7 +23,7 @@ import (
 // A joiner makes this node the member that its configuration says: it asks members until
 // Raft's configuration has it so. The same request moves a member to another address,
 // promotes a newcomer that has caught up, says where its directory is, and finds the
-// nodes with which a domain begins.
+// nodes with which a domain begins (see survey).
 type joiner struct {
 	cfg       *Config
 	log       *slog.Logger
@@ -34,7 +34,8 @@ type joiner struct {
 	diskWatch *diskWatch
 	joins     *admitter
 	storage   *storage
-	found     candidates
+	histories *histories
+	found     *candidates
 }
 
 // ask sends a join request to an address and returns the node that answered.
@@ -72,60 +73,6 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 	return id, answer, err
 }
 
-// gatherDomain begins a domain once exactly the expected number of nodes have found
-// exactly each other, with the same addresses. Only the one with the lowest id begins it,
-// so that no two domains begin.
-func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error {
-	found := []Member{j.group.self()}
-	for id, word := range others {
-		if word.Reader || word.Expect == 0 {
-			continue
-		}
-
-		if word.Expect != j.cfg.Expect {
-			return fmt.Errorf("%s expects %d nodes to begin the domain with and this one %d: make "+
-				"bootstrap_expect the same on all", id, word.Expect, j.cfg.Expect)
-		}
-
-		found = append(found, Member{ID: id, Address: word.Address})
-	}
-
-	sortMembers(found)
-	j.found.set(found)
-
-	switch {
-	case len(found) > j.cfg.Expect:
-		return fmt.Errorf("there are %d nodes to begin the domain with and bootstrap_expect is %d: raise it, or "+
-			"start the others later", len(found), j.cfg.Expect)
-	case len(found) < j.cfg.Expect:
-		return fmt.Errorf("%d of the %d nodes that begin the domain are in reach", len(found), j.cfg.Expect)
-	}
-
-	// All of them have an empty disk. The one that begins the domain needs the others' votes, and
-	// waits until they have come this far.
-	if err := j.storage.enter(); err != nil {
-		return err
-	}
-
-	for _, m := range found {
-		if word := others[m.ID]; word != nil && !slices.Equal(word.Found, found) {
-			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
-		}
-	}
-
-	if found[0].ID != j.cfg.Node {
-		return fmt.Errorf("waiting for %s to begin the domain", found[0].ID)
-	}
-
-	j.log.Info("beginning the domain", "members", len(found))
-
-	if err := j.group.raft.BootstrapCluster(configurationOf(found)).Error(); err != nil {
-		return fmt.Errorf("begin the domain: %w", err)
-	}
-
-	return nil
-}
-
 // isSeated reports whether this node is the member that its configuration says. A node
 // without contact to a leader asks again.
 func (j *joiner) isSeated() bool {
@@ -142,18 +89,6 @@ func (j *joiner) isSeated() bool {
 	return is && told && said.SameWord(word) &&
 		me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
-}
-
-// request returns this node's join request.
-func (j *joiner) request() *message.JoinRequest {
-	at := j.replica.Position()
-
-	return &message.JoinRequest{
-		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
-		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
-		Reads: j.cfg.reads, Listeners: j.cfg.Listeners, Empty: !j.storage.hasEntered(),
-		Process: j.group.process,
-	}
 }
 
 // maxJoinAddresses bounds the addresses to which names in Join resolve.
@@ -183,79 +118,149 @@ func (j *joiner) joinAddresses(ctx context.Context) []string {
 	return addresses[:min(len(addresses), maxJoinAddresses)]
 }
 
-// requestJoin asks every reachable member. nil means that the leader has done all that it
-// can do by now.
+// listed returns the addresses of other nodes that the configuration has.
+func (j *joiner) listed(ctx context.Context) []string {
+	addresses := j.joinAddresses(ctx)
+	for _, m := range j.cfg.Members {
+		addresses = append(addresses, m.Address)
+	}
+
+	return addresses
+}
+
+// places returns the addresses at which a member was found, besides the one that the group has: where
+// the configuration says, and where it has answered a join request.
+func (j *joiner) places(id spiffeid.ID) []string {
+	var addresses []string
+
+	for _, m := range j.cfg.Members {
+		if m.ID == id {
+			addresses = append(addresses, m.Address)
+		}
+	}
+
+	if address, ok := j.found.place(id); ok {
+		addresses = append(addresses, address)
+	}
+
+	return addresses
+}
+
+// requestJoin asks the leader, or every node that it knows of. nil means that the leader has done all
+// that it can do by now.
 func (j *joiner) requestJoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timing.Write)
 	defer cancel()
 
-	word := j.request()
+	word := j.joins.ownRequest()
 	if j.group.leading.Load() {
 		return j.joins.addMember(ctx, j.cfg.Node, word)
 	}
 
-	var doors []string
+	answers := newSurvey(j.cfg, word.Address)
 	if leader, ok := j.group.leader(); ok && leader.ID != j.cfg.Node {
-		doors = append(doors, leader.Address)
+		j.askAll(ctx, answers, []string{leader.Address}, word)
 	}
 
-	doors = append(doors, j.joinAddresses(ctx)...)
+	doors := j.listed(ctx)
 	for _, m := range j.group.servers() {
 		doors = append(doors, m.Address)
 	}
 
-	err := errors.New("no node of the domain is in reach")
+	for len(doors) > 0 && !answers.isOver() && ctx.Err() == nil {
+		j.askAll(ctx, answers, doors, word)
+		doors = answers.leaders()
+	}
 
-	var refused error // by a member whose knowledge may be old
+	switch {
+	case answers.duplicate != nil:
+		j.group.duplicate.Store(true)
 
-	empty := map[spiffeid.ID]*message.JoinRequest{}
+		return answers.duplicate
+	case answers.done != nil:
+		j.group.duplicate.Store(false)
+		j.group.wasSeated.Store(true)
 
-	asked := map[string]bool{word.Address: true}
-	for len(doors) > 0 && ctx.Err() == nil {
-		address := doors[0]
-		doors = doors[1:]
+		return j.storage.enter(transport.HistoryOf(answers.done.History))
+	case answers.refused != nil:
+		return answers.refused
+	case len(j.group.servers()) > 0:
+		return answers.withoutLeader(j.group.servers(), j.storage.history())
+	case j.cfg.expected() == 0:
+		return answers.err
+	}
 
-		if asked[address] {
+	return j.begin(answers)
+}
+
+// askAll asks at addresses that were not asked yet, at all of them at the same time.
+func (j *joiner) askAll(ctx context.Context, answers *survey, doors []string, word *message.JoinRequest) {
+	var all sync.WaitGroup
+
+	for _, address := range doors {
+		if !answers.begin(address) {
 			continue
 		}
 
-		asked[address] = true
+		all.Go(func() {
+			id, answer, err := j.ask(ctx, address, word)
+			if err == nil {
+				j.found.note(id, address)
+				claim := transport.Claim{History: transport.HistoryOf(answer.History), Voter: answer.Voter}
+				err = j.histories.judge(id, claim)
+			}
 
-		id, answer, e := j.ask(ctx, address, word)
-		switch {
-		case e != nil:
-			err = e
-		case answer.Duplicate:
-			j.group.duplicate.Store(true)
+			answers.add(address, id, &answer, err)
+		})
+	}
 
-			return directory.Refuse(answer.Problem, "%s", answer.Detail)
-		case id == j.cfg.Node: // at another of its own addresses
-		case answer.Done:
-			j.group.duplicate.Store(false)
-			j.group.wasSeated.Store(true)
+	all.Wait()
+}
 
-			return j.storage.enter()
-		case answer.Problem != "":
-			refused = directory.Refuse(answer.Problem, "%s", answer.Detail)
-		case answer.Leader != nil:
-			doors = append([]string{answer.Leader.Address}, doors...)
-			err = fmt.Errorf("the leader, %s, does not answer at %s", answer.Leader.ID, answer.Leader.Address)
-		case answer.Empty != nil:
-			empty[id] = answer.Empty
-		default:
-			err = errNoLeader
+// begin begins a domain once exactly the expected nodes have found exactly each other, with the same
+// addresses, none of them has a history, and every listed node has answered. Only the one with the
+// lowest id begins it, so that no two domains begin.
+func (j *joiner) begin(answers *survey) error {
+	if err := answers.waitForHistory(j.joins.ownRequest()); err != nil {
+		return err
+	}
+
+	found, err := answers.candidates(j.group.self())
+	if err != nil {
+		return err
+	}
+
+	name, err := answers.nameOf(found, j.joins.ownRequest())
+	if err != nil {
+		return err
+	}
+
+	// All of them have an empty disk. The one that begins the domain needs the others' votes, and
+	// waits until they have come this far.
+	if err := j.storage.enter(name); err != nil {
+		return err
+	}
+
+	j.found.set(found)
+
+	for _, m := range found {
+		if word := answers.empty[m.ID]; word != nil && (word.Empty || !slices.Equal(word.Found, found)) {
+			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
 		}
 	}
 
-	if refused != nil {
-		return refused
+	if found[0].ID != j.cfg.Node {
+		return fmt.Errorf("waiting for %s to begin the domain", found[0].ID)
 	}
 
-	if j.cfg.Expect > 0 && len(j.group.servers()) == 0 {
-		return j.gatherDomain(empty)
+	seats := append(found, answers.waived()...)
+	j.log.Info("beginning the domain", "members", len(seats), "history", name)
+
+	if err := j.group.raft.BootstrapCluster(configurationOf(seats)).Error(); err != nil {
+		return fmt.Errorf("begin the domain: %w", err)
 	}
 
-	return err
+	return nil
 }
 
 // run sends join requests while this node is not the member that its configuration says.
@@ -267,6 +272,7 @@ func (j *joiner) run() {
 			knocking = joinPause
 			j.group.outside.Store(nil)
 			j.group.wasSeated.Store(true)
+			j.group.stuck.Store(nil)
 		} else {
 			pause, knocking = knocking, min(knocking*5/4, joinPauseLongest)
 
@@ -285,6 +291,7 @@ func (j *joiner) run() {
 
 		select {
 		case <-time.After(pause):
+		case <-j.found.news: // a node with which this one may begin a domain
 		case <-j.life.closing.Done():
 			return
 		}
@@ -315,35 +322,26 @@ func (j *joiner) waiting() (slog.Level, string) {
 }
 
 // noteOutside notes why this node is no member, if so: by its own knowledge or the leader's
-// answer.
+// answer. Writes wait for a domain that is about to begin.
 func (j *joiner) noteOutside(err error) string {
 	why := err.Error()
-	if _, is := j.group.server(j.cfg.Node); !is || directory.ProblemOf(err) == directory.Forbidden {
+	_, is := j.group.server(j.cfg.Node)
+	begins := len(j.group.servers()) == 0 && j.cfg.expected() > 0 &&
+		(j.storage.hasEntered() || time.Since(j.group.opened) < quietStart)
+
+	if !is && !begins || directory.ProblemOf(err) == directory.Forbidden {
 		j.group.outside.Store(&why)
 	} else {
 		j.group.outside.Store(nil)
 	}
 
+	if errors.Is(err, errEmptyDisks) || errors.Is(err, ErrOtherHistory) {
+		j.group.stuck.Store(&why)
+	} else {
+		j.group.stuck.Store(nil)
+	}
+
 	return why
-}
-
-// candidates are the nodes with which this one would begin a domain.
-type candidates struct {
-	mu    sync.Mutex
-	found []Member
-}
-
-func (c *candidates) get() []Member {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.found
-}
-
-func (c *candidates) set(found []Member) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.found = found
 }
 
 // joinPause is the time between two join requests of a node. While they fail, it grows up to

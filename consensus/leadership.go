@@ -270,7 +270,8 @@ func (f *follower) askLeader() bool {
 func (f *follower) checkSeal(leader directory.Position) {
 	at := f.replica.Position()
 	if f.replica.isSealed() && leader.Epoch == at.Epoch && leader.Revision > at.Revision {
-		f.life.fail(fmt.Errorf("%w: empty %s and start it again", errLoneRestore, f.cfg.Dir))
+		f.life.fail(fmt.Errorf("%w: empty %s and start it again; let it in with: roster raft remove %s && "+
+			"roster raft admit %s", errLoneRestore, f.cfg.Dir, f.cfg.Node, f.cfg.Node))
 	}
 }
 

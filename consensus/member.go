@@ -31,6 +31,7 @@ func (s *Store) start() (err error) {
 	s.messenger.cluster = transport.New(transport.Options{
 		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
 		Log: s.log, Known: s.group.known, Vouched: s.peers.vouched,
+		Claim: s.histories.claim, Judge: s.histories.judge, Others: s.joiner.places,
 	})
 	if err := s.storage.open(log); err != nil {
 		return err

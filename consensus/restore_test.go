@@ -376,6 +376,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		}
 
 		d.start(leader)
+		d.letIn(leader)
 		d.ready()
 		d.equalStates()
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 )
 
 // storage is the member's disk, and when a snapshot is due.
@@ -28,11 +29,13 @@ type storage struct {
 	growth logGrowth
 	unread atomic.Pointer[error] // why the last snapshot could not be taken over
 
-	// entered is closed once this node may take part in Raft. A node that joins with an empty disk
+	// entered is closed once this node may take part in Raft. A node that begins with an empty disk
 	// may have been a member before, and then neither votes nor acknowledges entries until its
 	// domain has let it in: it has forgotten its votes and its entries.
 	entered chan struct{}
 	enters  sync.Once
+	fresh   atomic.Bool                       // has entered since it was opened
+	named   atomic.Pointer[transport.History] // the history that this node is in; nil if it is in none
 }
 
 func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
@@ -79,7 +82,10 @@ func (s *storage) open(log hclog.Logger) (err error) {
 
 	// A node without the key, or whose store doesn't know it, was not let in.
 	let, _ := s.disk.Votes.GetUint64(enteredKey)
-	if !empty || let == 1 || len(s.cfg.Join) == 0 {
+	if !empty || let == 1 {
+		data, _ := s.disk.Votes.Get(historyKey)
+		name := transport.HistoryOf(data)
+		s.named.Store(&name)
 		s.enters.Do(func() { close(s.entered) })
 	}
 
@@ -98,28 +104,49 @@ func (s *storage) hasEntered() bool {
 	}
 }
 
-// enter has this node take part in Raft from now on, after later starts, too.
-func (s *storage) enter() error {
+// historyKey names, beside Raft's term and vote, the history into which this node was let.
+var historyKey = []byte("History")
+
+// history returns the name of the history that this node is in; the zero value if it is in none.
+func (s *storage) history() (name transport.History) {
+	if known := s.named.Load(); known != nil {
+		name = *known
+	}
+
+	return name
+}
+
+// enter has this node take part in Raft in a history from now on, after later starts, too.
+func (s *storage) enter(name transport.History) error {
 	if s.hasEntered() {
 		return nil
+	}
+
+	if err := s.disk.Votes.Set(historyKey, name[:]); err != nil {
+		return fmt.Errorf("note the history of the domain that has let this node in: %w", err)
 	}
 
 	if err := s.disk.Votes.SetUint64(enteredKey, 1); err != nil {
 		return fmt.Errorf("note that the domain has let this node in: %w", err)
 	}
 
+	s.named.Store(&name)
+	s.fresh.Store(true)
 	s.enters.Do(func() { close(s.entered) })
 
 	return nil
 }
 
-// bootstrap gives a member without any state the log's first entry, unless it joins
-// others. It is the same on every member, in index, term and contents, so that it does not
-// matter which of them do this and when. (raft.BootstrapCluster refuses a member that died
-// between writing its term and this entry.)
+// bootstrap gives the only member of a domain the log's first entry, if it has no state. Several
+// members begin a domain together (see joiner), because one of them may have a history.
+// (raft.BootstrapCluster refuses a member that died between writing its term and this entry.)
 func (s *storage) bootstrap() error {
 	empty, err := s.disk.Empty()
-	if err != nil || !empty || len(s.cfg.Join) > 0 {
+	if err != nil || !empty || len(s.cfg.Join) > 0 || len(s.cfg.Members) > 1 {
+		return err
+	}
+
+	if err := s.enter(transport.NewHistory()); err != nil {
 		return err
 	}
 

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/stream"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -40,6 +41,7 @@ type Store struct {
 	peers     *peers
 	contacts  *contacts
 	storage   *storage
+	histories *histories
 	diskWatch *diskWatch
 
 	// The way of a write.
@@ -68,9 +70,9 @@ type Store struct {
 	closed func() error
 }
 
-// Open starts a member from the contents of its Dir. A member without any state begins
-// with the configured members, as all of them do; the domain is there once a majority is.
-// Open does not wait for that: see Ready.
+// Open starts a member from the contents of its Dir. Members without any state begin the domain
+// once all that are configured are there and have none either. Open does not wait for that: see
+// Ready.
 func Open(cfg Config) (*Store, error) {
 	store, err := newStore(cfg)
 	if err != nil {
@@ -314,6 +316,8 @@ func (s *Store) Ready() error {
 		return nil
 	case s.group.outside.Load() != nil:
 		return fmt.Errorf("%w: %s", ErrOutside, *s.group.outside.Load())
+	case !ok && s.group.stuck.Load() != nil:
+		return fmt.Errorf("%w: %s", errNoLeader, *s.group.stuck.Load())
 	case !ok:
 		return errNoLeader
 	case leader.ID == s.cfg.Node:
@@ -430,6 +434,10 @@ func connectMember(s *Store) {
 	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
 	s.storage = newStorage(cfg, log, life, s.group)
 	s.contacts = newContacts(cfg, log, life, s.group)
+	s.histories = &histories{
+		cfg: cfg, log: log, life: life, group: s.group, own: s.storage.history,
+		others: map[spiffeid.ID]transport.Claim{},
+	}
 	s.peers = &peers{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, contacts: s.contacts, messenger: s.messenger,
 	}
@@ -509,13 +517,14 @@ func connectMembership(s *Store) {
 	cfg, log, life := s.cfg, s.log, s.life
 	s.joins = &admitter{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
-		operator: s.operator, negotiator: s.negotiator,
+		operator: s.operator, negotiator: s.negotiator, storage: s.storage, histories: s.histories,
+		found: newCandidates(),
 	}
 	s.joiner = &joiner{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,
-		diskWatch: s.diskWatch, joins: s.joins, storage: s.storage,
+		diskWatch: s.diskWatch, joins: s.joins, storage: s.storage, histories: s.histories,
+		found: s.joins.found,
 	}
-	s.joins.own = s.joiner.request
 	s.restorer = &restorer{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
 		reader: s.reader, regranter: s.regranter, leadership: s.leadership, orders: s.orders,

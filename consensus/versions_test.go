@@ -408,7 +408,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 
 		refused := 0
 		for i := range 100 {
-			word := d.nodes[follower].joiner.request()
+			word := d.nodes[follower].joins.ownRequest()
 			if i%2 == 0 {
 				word.Reads.Formats = nil
 			}

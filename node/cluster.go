@@ -83,6 +83,9 @@ func (b backups) Restore(
 // ErrBackup means that a file is no backup that this release can use.
 var ErrBackup = backup.ErrUnusable
 
+// ErrOtherHistory means that most of the domain's voters have another history than this node.
+var ErrOtherHistory = consensus.ErrOtherHistory
+
 // ErrDamaged means that a node's log or snapshots were altered after it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 

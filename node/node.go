@@ -78,6 +78,10 @@ type Env struct {
 	Source  *trust.Source      // the node's SVID; nil for the configured one
 	Context context.Context    // ends a Start that waits for the node's SVID; nil for one that nothing ends
 
+	// BeginWithout are addresses of members or join at which no node has the domain's history, as an
+	// operator says. See consensus.Config.
+	BeginWithout []string
+
 	// Together says that all nodes of the mesh stop at the same time, as in development: Close waits
 	// briefly for answers under way, and for members of the gossip pool that are gone already.
 	Together bool

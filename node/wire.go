@@ -167,7 +167,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		n.findings = probe.NewFindings()
 	}
 
-	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
+	if err := n.wireConsensus(ln.cluster, &env); err != nil {
 		return err
 	}
 
@@ -351,8 +351,8 @@ func (n *Node) wireAudit() error {
 func (n *Node) member() *config.Member { return n.cfg.Member(n.id) }
 
 // wireConsensus starts the domain's own state, and the loops that follow it.
-func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
-	cfg := consensusConfig(n, ln, timing)
+func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
+	cfg := consensusConfig(n, ln, env)
 
 	var err error
 	if n.orders, err = newOrders(n); err != nil {
@@ -389,7 +389,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 
 // consensusConfig returns the configuration of this member, without the checks of operators'
 // commands and of bundles.
-func consensusConfig(n *Node, ln net.Listener, timing consensus.Timing) consensus.Config {
+func consensusConfig(n *Node, ln net.Listener, env *Env) consensus.Config {
 	own := AuthorizeNodesOf(n.cfg.TrustDomain)
 
 	cfg := consensus.Config{
@@ -400,7 +400,7 @@ func consensusConfig(n *Node, ln net.Listener, timing consensus.Timing) consensu
 		Clock:     n.view.Clock(), Index: n.view.Own(),
 		Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Policy:      n.applyPolicy,
-		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log, Tracer: n.tracing.Tracer(),
+		MaxLifetime: n.cfg.Lifetimes.Max, Timing: env.Timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),
 	}
 	for _, m := range n.cfg.Members {
@@ -413,6 +413,7 @@ func consensusConfig(n *Node, ln net.Listener, timing consensus.Timing) consensu
 	}
 
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
+	cfg.BeginWithout = env.BeginWithout
 	cfg.Resolve = n.net.resolve
 	cfg.API, cfg.RemoveDead, cfg.Listeners = n.member().API, n.cfg.RemoveDead, n.outbound.listeners
 

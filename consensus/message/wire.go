@@ -110,6 +110,10 @@ type JoinRequest struct {
 	Empty bool `cbor:"10,keyasint,omitempty"`
 	// Process is a random number of the process, for which a second one of the same identity has another.
 	Process uint64 `cbor:"11,keyasint,omitempty"`
+	// History is the history that the node is in, or while it is Empty, the one that it would begin.
+	// Fresh says that it came into that one since it was started.
+	History []byte `cbor:"12,keyasint,omitempty"`
+	Fresh   bool   `cbor:"13,keyasint,omitempty"`
 }
 
 // A JoinAnswer says that the leader has handled the request, or which member leads, or
@@ -122,6 +126,9 @@ type JoinAnswer struct {
 	Detail  string            `cbor:"5,keyasint,omitempty"`
 	// Duplicate says that another process has this identity and its seat.
 	Duplicate bool `cbor:"6,keyasint,omitempty"`
+	// History is that of the node that answers, and Voter whether it votes there.
+	History []byte `cbor:"7,keyasint,omitempty"`
+	Voter   bool   `cbor:"8,keyasint,omitempty"`
 }
 
 // A ReadRequest asks the leader how far a linearizable read must see; a PresenceAnswer

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,7 +39,11 @@ type Cluster struct {
 	// known returns the members and the leader; no members if this node is in no domain yet.
 	known func() []Member
 	// vouched asks known members whether they know of another.
-	vouched  func(context.Context, spiffeid.ID) bool
+	vouched func(context.Context, spiffeid.ID) bool
+	// claim is this node's own, and judge compares that of a client.
+	claim    func() Claim
+	judge    func(spiffeid.ID, Claim) error
+	others   func(spiffeid.ID) []string
 	server   *tls.Config
 	clients  *tls.Config
 	dial     func(context.Context, string) (net.Conn, error)
@@ -73,17 +78,36 @@ type Options struct {
 	Known func() []Member
 	// Vouched asks known members whether they know of another.
 	Vouched func(context.Context, spiffeid.ID) bool
+	// Claim returns what this node says of its history. Judge refuses a client of another one. Nil
+	// claims nothing and accepts all.
+	Claim func() Claim
+	Judge func(spiffeid.ID, Claim) error
+	// Others returns addresses besides a member's own at which it may be found; nil is none.
+	Others func(spiffeid.ID) []string
 }
 
 // New returns a Cluster, which accepts after Serve.
 func New(options Options) *Cluster {
 	cluster := &Cluster{
 		known: options.Known, vouched: options.Vouched, dial: options.Dial, listener: options.Listener,
-		log:        options.Log,
-		server:     withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin),
+		log:   options.Log,
+		claim: options.Claim, judge: options.Judge, others: options.Others,
+		server:     recordingClaims(withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin)),
 		clients:    options.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
+	}
+
+	if cluster.claim == nil {
+		cluster.claim = func() Claim { return Claim{} }
+	}
+
+	if cluster.judge == nil {
+		cluster.judge = func(spiffeid.ID, Claim) error { return nil }
+	}
+
+	if cluster.others == nil {
+		cluster.others = func(spiffeid.ID) []string { return nil }
 	}
 
 	cluster.ctx, cluster.cancel = context.WithCancel(context.Background())
@@ -176,6 +200,13 @@ func (c *Cluster) admit(raw net.Conn) error {
 		s.HandshakeDone(&cs)
 	}
 
+	// A node of another history may knock alone, where it learns that.
+	if err == nil {
+		if other := c.judge(id, c.claimAt(t)); other != nil && proto != protocolJoin {
+			err = other
+		}
+	}
+
 	to := c.web
 	switch {
 	case err != nil:
@@ -195,6 +226,14 @@ func (c *Cluster) admit(raw net.Conn) error {
 	}
 
 	return to.give(c.ctx, conn)
+}
+
+// claimAt returns the claim of a connection's client.
+func (c *Cluster) claimAt(t *tracked) Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return t.claim
 }
 
 // mayLead returns nil if id may speak Raft here. A node without a domain accepts every
@@ -217,7 +256,8 @@ func (c *Cluster) mustBeMember(id spiffeid.ID) error {
 	return nil
 }
 
-// Connect opens a connection to the member with that address.
+// Connect opens a connection to the member with that address. Its SPIFFE ID proves the member: if it
+// is not there, the other addresses are tried at which it may be found.
 func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn, error) {
 	known := c.known()
 
@@ -226,13 +266,91 @@ func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn,
 		return nil, fmt.Errorf("%w: no member has the address %s", ErrNotMember, address)
 	}
 
-	return c.open(ctx, address, proto, func(id spiffeid.ID) error {
-		if id != known[i].ID {
+	return c.connectTo(ctx, known[i], proto)
+}
+
+// nextAddress is how long an address of a member is tried alone.
+const nextAddress = 300 * time.Millisecond
+
+// connectTo opens a connection to a member at the first of its addresses where it answers.
+func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	isMember := func(id spiffeid.ID) error {
+		if id != member.ID {
 			return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 		}
 
 		return nil
-	})
+	}
+
+	type attempt struct {
+		conn net.Conn
+		err  error
+	}
+
+	answers := make(chan attempt)
+	dial := func(address string) {
+		conn, err := c.open(ctx, address, proto, isMember)
+		select {
+		case answers <- attempt{conn, err}:
+		case <-ctx.Done():
+			if conn != nil {
+				_ = conn.Close() // another was faster
+			}
+		}
+	}
+
+	dialled := []string{member.Address}
+	waiting := 1
+	c.loops.Go(func() { dial(member.Address) })
+
+	var (
+		first error
+		rest  []string
+		next  = time.After(nextAddress)
+	)
+
+	for found := false; ; {
+		begin := false
+		select {
+		case one := <-answers:
+			if one.err == nil {
+				return one.conn, nil
+			}
+
+			first = cmp.Or(first, one.err)
+			waiting--
+			begin = true
+		case <-next:
+			begin = true
+		case <-ctx.Done():
+			return nil, cmp.Or(first, ctx.Err())
+		}
+
+		if begin && !found {
+			found = true
+			rest = c.others(member.ID)
+		}
+
+		for begin && len(rest) > 0 {
+			address := rest[0]
+			rest = rest[1:]
+
+			if !slices.Contains(dialled, address) {
+				dialled = append(dialled, address)
+				waiting++
+				begin = false
+				next = time.After(nextAddress)
+				c.loops.Go(func() { dial(address) })
+			}
+		}
+
+		if waiting == 0 {
+			return nil, first
+		}
+	}
 }
 
 // dialGuest opens a connection to the node at an address, for a join request.
@@ -260,7 +378,7 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 		}
 	}
 
-	conn := tls.Client(t, withProtocols(c.clients, proto))
+	conn := tls.Client(t, withProtocols(c.clients, c.claim().offers(proto)...))
 
 	id, _, err := c.handshake(ctx, conn, t, c.clients.VerifyConnection)
 	if err == nil {
@@ -344,11 +462,15 @@ func (c *Cluster) Evict() {
 		return
 	}
 
+	mine := c.claim().History
+
 	var gone, rest []*tracked
 	c.mu.Lock()
 	for t := range c.conns {
 		switch {
 		case t.peer.IsZero() || t.proto == protocolJoin:
+		case !t.claim.History.IsZero() && !mine.IsZero() && t.claim.History != mine:
+			gone = append(gone, t) // let in before this node had a history
 		case !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
 		case t.judge != nil:

@@ -19,6 +19,7 @@ type tracked struct {
 	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
+	claim   Claim // of the peer, if it is the client; guarded by the cluster's mu
 	// says why the peer's certificate would not be taken now; as peer, or nil
 	judge func() error
 	busy  bool // the peer waits for an answer; guarded by the cluster's mu

@@ -28,14 +28,12 @@ func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 		return x.rowsNamed(r.text, behind)
 	}
 
-	p := &x.fields[r.field]
-
-	t, _ := p.text(r.text)
+	t, _ := x.fields[r.field].text(r.text)
 	if t == nil {
 		return rowRange{of: &sortedRows{}}
 	}
 
-	o := p.rows(t)
+	o := t.rows()
 
 	return rowRange{o, o.first(x.entries.upTo(behind)), o.end()}
 }
@@ -69,7 +67,7 @@ func (x *Index) size(r textFilter) int {
 	}
 
 	if t, _ := postings.text(r.text); t != nil {
-		return postings.size(t)
+		return t.size()
 	}
 
 	return 0
@@ -298,14 +296,14 @@ func (x *Index) parts(r textFilter, from textPlace) iter.Seq2[string, rowRange] 
 
 		p := &x.fields[r.field]
 		for n := range p.beginning(r.text, from.text).all() {
-			text := *p.words.At(n)
+			t := p.texts.At(n)
 
-			sorted, begin := p.rows(p.texts.At(n)), place{}
-			if text == from.text {
+			sorted, begin := t.rows(), place{}
+			if t.text == from.text {
 				begin = sorted.first(x.entries.before(from.key))
 			}
 
-			if !yield(text, rowRange{sorted, begin, sorted.end()}) {
+			if !yield(t.text, rowRange{sorted, begin, sorted.end()}) {
 				return
 			}
 		}

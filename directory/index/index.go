@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/table"
 )
 
 // An Index holds one origin's registrations and finds them by the filters of a lookup. It is
@@ -60,7 +59,6 @@ func (x *Index) clear() {
 		x.fields[i] = postings{entries: &x.entries}
 	}
 
-	x.fields[fieldCapName].words = &table.Paged[string]{}
 	x.fields[fieldCapName].sort()
 }
 

@@ -22,65 +22,46 @@ func (k sortKey) compare(o sortKey) int {
 }
 
 // postings maps the texts of one field to the rows that have them. A change finds its text
-// by a hash, and then searches the rows of that text alone. A text that a single entry has costs
-// twelve bytes and its place in byText: many texts are one registration's alone.
+// by a hash, and then searches the rows of that text alone.
 type postings struct {
 	entries *entryTable
 	texts   table.Pool[textEntries]
-	lists   table.Pool[sortedRows] // the rows of texts with several, in the order of their keys
 	byText  table.Table
-
-	// Of a field with prefix lookups, whose texts are kept:
-	words  *table.Paged[string] // by their numbers; nil for other fields
-	sorted *sortedRows          // the texts' numbers, in their order; nil while an index is filled
+	sorted  *sortedRows // the texts' numbers; nil for fields without prefix lookups
 }
 
-// A textEntries has the rows of one text. The text is identified by 64 bits of a hash with a secret
-// seed: of a million texts, two have the same hash in one of thirty million nodes, and have their
-// rows together there.
+// A textEntries has the rows of one text.
 type textEntries struct {
-	low, high uint32 // the hash
-	// at is the row of a text that has one, or with inList the number of its list.
-	at uint32
+	text   string
+	single uint32      // the entry's row, where it is one …
+	many   *sortedRows // … else all, in the order of their keys
 }
-
-const inList = 1 << 31
-
-func (t *textEntries) hash() uint64 { return uint64(t.high)<<32 | uint64(t.low) }
-
-// row returns the row of a text that has one.
-func (t *textEntries) row() (uint32, bool) { return t.at, t.at&inList == 0 }
-
-// list returns the rows of a text that has several.
-func (p *postings) list(t *textEntries) *sortedRows { return p.lists.At(t.at &^ inList) }
 
 // size returns how many entries have the text.
-func (p *postings) size(t *textEntries) int {
-	if _, single := t.row(); single {
+func (t *textEntries) size() int {
+	if t.many == nil {
 		return 1
 	}
 
-	return p.list(t).n
+	return t.many.n
 }
 
 // rows returns all rows, for reading.
-func (p *postings) rows(t *textEntries) *sortedRows {
-	if row, single := t.row(); single {
-		return &sortedRows{[][]uint32{{row}}, 1}
+func (t *textEntries) rows() *sortedRows {
+	if t.many == nil {
+		return &sortedRows{[][]uint32{{t.single}}, 1}
 	}
 
-	return p.list(t)
+	return t.many
 }
 
 func (p *postings) hash(s string) uint64 { return maphash.String(p.entries.seed, s) }
 
-func (p *postings) hashOf(n uint32) uint64 { return p.texts.At(n).hash() }
+func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).text) }
 
 // text returns a text and its number, or nil if no entry has it.
 func (p *postings) text(s string) (*textEntries, uint32) {
-	h := p.hash(s)
-
-	n, ok := p.byText.Find(h, func(n uint32) bool { return p.texts.At(n).hash() == h })
+	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).text == s })
 	if !ok {
 		return nil, 0
 	}
@@ -90,53 +71,34 @@ func (p *postings) text(s string) (*textEntries, uint32) {
 
 // before returns a predicate: whether a text sorts before s.
 func (p *postings) before(s string) func(uint32) bool {
-	return func(n uint32) bool { return *p.words.At(n) < s }
+	return func(n uint32) bool { return p.texts.At(n).text < s }
 }
 
 // insert adds a row to a text that the row does not have yet.
 func (p *postings) insert(s string, row uint32) {
 	t, _ := p.text(s)
-	if t == nil {
-		p.add(s, row)
+	switch {
+	case t == nil:
+		n := p.texts.Take()
+		*p.texts.At(n) = textEntries{text: strings.Clone(s), single: row} // not a part of some document
+		p.byText.Insert(n, p.hashOf)
+
+		if p.sorted != nil {
+			p.sorted.insert(n, p.before(s))
+		}
+
 		return
+	case t.many == nil:
+		t.many = t.rows()
 	}
 
-	before := p.entries.before(p.entries.rows.At(row).key)
-
-	if only, single := t.row(); single {
-		n := p.lists.Take()
-		*p.lists.At(n) = sortedRows{[][]uint32{{only}}, 1}
-		t.at = inList | n
-	}
-
-	p.list(t).insert(row, before)
-}
-
-// add adds a text that no other row has.
-func (p *postings) add(s string, row uint32) {
-	h, n := p.hash(s), p.texts.Take()
-	*p.texts.At(n) = textEntries{low: uint32(h), high: uint32(h >> 32), at: row}
-	p.byText.Insert(n, p.hashOf)
-
-	if p.words == nil {
-		return
-	}
-
-	if n == p.words.Len() {
-		p.words.Add()
-	}
-
-	*p.words.At(n) = strings.Clone(s) // not a part of some document
-
-	if p.sorted != nil {
-		p.sorted.insert(n, p.before(s))
-	}
+	t.many.insert(row, p.entries.before(p.entries.rows.At(row).key))
 }
 
 // remove is the reverse of insert.
 func (p *postings) remove(s string, row uint32) {
 	t, n := p.text(s)
-	if _, single := t.row(); single {
+	if t.many == nil {
 		if p.sorted != nil {
 			p.sorted.remove(p.sorted.first(p.before(s)))
 		}
@@ -144,20 +106,13 @@ func (p *postings) remove(s string, row uint32) {
 		p.byText.Remove(n, p.hashOf)
 		p.texts.Give(n)
 
-		if p.words != nil {
-			*p.words.At(n) = ""
-		}
-
 		return
 	}
 
-	list := p.list(t)
-	list.remove(list.first(p.entries.before(p.entries.rows.At(row).key)))
+	t.many.remove(t.many.first(p.entries.before(p.entries.rows.At(row).key)))
 
-	if list.n == 1 {
-		only := list.runs[0][0]
-		p.lists.Give(t.at &^ inList)
-		t.at = only
+	if t.many.n == 1 {
+		t.single, t.many = t.many.runs[0][0], nil
 	}
 }
 
@@ -168,7 +123,7 @@ func (p *postings) sort() {
 		ns[i] = uint32(i)
 	}
 
-	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(*p.words.At(a), *p.words.At(b)) })
+	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).text, p.texts.At(b).text) })
 	o := newSortedRows(ns)
 	p.sorted = &o
 }
@@ -193,7 +148,7 @@ func (p *postings) sizeOf(s string) int {
 			return n + part.size() - counted
 		}
 
-		n += p.size(p.texts.At(i))
+		n += p.texts.At(i).size()
 		counted++
 	}
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +28,7 @@ func serveCommand(session connect.Session) *cobra.Command {
 	var (
 		file     string
 		validate bool
+		without  []string
 	)
 
 	cmd := &cobra.Command{
@@ -42,6 +45,10 @@ SIGHUP reads the configuration again. The keys that "roster config" marks as rel
 applied together, and the log names them and the changed keys that need a restart. If the
 file has an error, the log names it and nothing changes. --validate checks a file before.
 
+Nodes without data begin the domain once every listed node has answered and none has data. If the
+disk of one is lost, or was never there, start the others with --begin-without and its address. A
+node with data of another beginning is refused from then on.
+
 The memory limit is 90% of the cgroup's limit and at most 75% of the machine's memory; set
 GOMEMLIMIT to change it.`,
 		Example: "  roster serve --config node.yaml\n  roster serve --validate --config node.yaml",
@@ -57,11 +64,14 @@ GOMEMLIMIT to change it.`,
 				return validateConfig(session, file)
 			}
 
-			return serve(c.Context(), session, file)
+			return serve(c.Context(), session, file, without)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
 	cmd.Flags().BoolVar(&validate, "validate", false, "check the configuration and end; \"roster doctor\" checks more")
+
+	cmd.Flags().StringArrayVar(&without, "begin-without", nil, "`ADDRESS` in members or join of a node whose disk is "+
+		"lost: begin the domain without asking there; may be repeated")
 
 	return cmd
 }
@@ -114,9 +124,13 @@ func validateConfig(session connect.Session, file string) error {
 }
 
 // serve runs a node until ctx ends or the node fails.
-func serve(ctx context.Context, session connect.Session, file string) error {
+func serve(ctx context.Context, session connect.Session, file string, without []string) error {
 	cfg, err := loadConfig(session, file)
 	if err != nil {
+		return err
+	}
+
+	if err := checkWithout(&cfg, without); err != nil {
 		return err
 	}
 
@@ -143,7 +157,7 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 		}
 	}
 
-	n, err := node.Start(cfg, node.Env{Logger: log, Level: &level, Context: ctx})
+	n, err := node.Start(cfg, node.Env{Logger: log, Level: &level, Context: ctx, BeginWithout: without})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped during start", "err", err)
 		return nil
@@ -193,6 +207,23 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	return addRecoveryHint(failure, cause, &cfg)
 }
 
+// checkWithout refuses addresses that the configuration doesn't list.
+func checkWithout(cfg *config.Config, without []string) error {
+	listed := slices.Clone(cfg.Join)
+	for _, m := range cfg.Members {
+		listed = append(listed, m.Cluster)
+	}
+
+	for _, address := range without {
+		if !slices.Contains(listed, address) {
+			return cli.Usage("--begin-without %q is no address in members or join", address).
+				WithHint("Listed are: %s", strings.Join(listed, ", "))
+		}
+	}
+
+	return nil
+}
+
 // reload reads the configuration again. A file with an error changes nothing.
 func reload(n *node.Node, file string, log *slog.Logger) {
 	next, err := config.Load(file)
@@ -204,13 +235,22 @@ func reload(n *node.Node, file string, log *slog.Logger) {
 	n.Reload(&next)
 }
 
-// addRecoveryHint replaces the hint if the cause is damaged data on the node's disk.
+// addRecoveryHint replaces the hint if the cause is damaged data on the node's disk, or another history
+// of the domain.
 func addRecoveryHint(failure *cli.Failure, cause error, cfg *config.Config) *cli.Failure {
+	if errors.Is(cause, node.ErrOtherHistory) {
+		return failure.WithHint("Nothing was changed on either side. If this node's data is to be kept, save it with "+
+			"\"roster snapshot salvage\". Then remove %s and start the node again; it takes over the history of the "+
+			"others once an operator has let it in with \"roster raft remove ID\" and \"roster raft admit ID\" "+
+			"(docs/runbooks.md#two-histories):", cfg.ConsensusDir())
+	}
+
 	if !errors.Is(cause, node.ErrDamaged) {
 		return failure
 	}
 
 	return failure.WithHint("Restore the damaged files, or remove %s and start the node again while all other "+
-		"nodes of the domain are ready; it copies the data from them. In a domain of one node, then restore the "+
-		"last backup with \"roster snapshot restore\":", cfg.ConsensusDir())
+		"nodes of the domain are ready, and let it in with \"roster raft remove ID\" and \"roster raft admit ID\"; it "+
+		"copies the data from them. In a domain of one node, then restore the last backup with \"roster snapshot "+
+		"restore\":", cfg.ConsensusDir())
 }

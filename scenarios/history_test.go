@@ -1,0 +1,299 @@
+package scenarios
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node/dev"
+)
+
+// All nodes of a domain stop, and two disks of three are lost. In whichever order they start, no second
+// history begins: nothing that was acknowledged is lost, the peer goes on to see it, and each node says
+// what to do. An operator recovers the third disk. Where one gives it up instead, the node that has it
+// stops and names both histories.
+//
+// Requirement: FLD-023
+func TestTwoDisksOfThreeAreLost(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
+	nodes := p.Domains[0].Nodes
+
+	if _, err := p.client(0, 0, "agent/ada").Register(t.Context(), "kept", []byte(`{"base":"https://kept.example/"}`),
+		apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+
+	p.peerSees("kept")
+	p.eventually(20*time.Second, "each node has it on disk", func() error {
+		for i := range nodes {
+			if _, err := p.client(0, i, "agent/ada").GetFresh(t.Context(), "kept",
+				apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
+				return err
+			}
+		}
+
+		return nil
+	})
+
+	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	if testing.Short() {
+		orders = orders[:1]
+	}
+
+	for _, order := range orders {
+		for _, n := range nodes {
+			p.kill(n)
+		}
+
+		p.loseData(nodes[0])
+		p.loseData(nodes[1])
+
+		for _, i := range order {
+			p.restartUntil(nodes[i], "up and waits", saysAny("does not answer", "no answer at", "empty", "no leader"))
+		}
+
+		for _, n := range nodes {
+			p.eventually(30*time.Second, fmt.Sprintf("order %v: %s says what to do", order, n.ID),
+				func() error { return saysAny("roster snapshot salvage")(n) })
+		}
+
+		p.eventually(20*time.Second, "status says it, too", func() error {
+			out, _ := p.roster(0, 2, "status")
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), "snapshot salvage") {
+				return errors.New(out)
+			}
+
+			return nil
+		})
+		p.peerSees("kept")
+	}
+
+	for _, n := range nodes {
+		p.kill(n)
+	}
+
+	p.salvage(nodes)
+	p.peerSees("kept")
+}
+
+// An operator begins a domain without a node that is lost, and it comes back: one of the two histories
+// stops, and both names are said.
+//
+// Requirement: FLD-023
+func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
+	nodes := p.Domains[0].Nodes
+
+	for _, n := range nodes {
+		p.kill(n)
+	}
+
+	p.loseData(nodes[0])
+	p.loseData(nodes[1])
+
+	for _, n := range nodes[:2] {
+		p.release(n.ID)
+
+		cmd := p.run("serve", "--config", n.Config, "--begin-without", strings.TrimPrefix(nodes[2].Raft, "tcp://"))
+		p.started[n.ID] = cmd
+		t.Cleanup(func() { p.end(cmd) })
+	}
+
+	for _, n := range nodes[:2] {
+		p.eventually(time.Minute, n.ID+" is ready in a new history", func() error { return ready(n) })
+	}
+
+	p.release(nodes[2].ID)
+	back := p.run("serve", "--config", nodes[2].Config)
+	ended := make(chan error, 1)
+
+	go func() { ended <- back.Wait() }()
+
+	select {
+	case err := <-ended:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Errorf("the node with the other history ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		_ = back.Process.Kill()
+
+		t.Fatalf("the node with the other history goes on:\n%s", last(back.Stderr.(*bytes.Buffer).String(), 20))
+	}
+
+	said := back.Stderr.(*bytes.Buffer).String()
+	for _, want := range []string{"two histories", "this node has", "snapshot salvage"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
+		}
+	}
+
+	for _, n := range nodes[:2] {
+		if err := ready(n); err != nil {
+			t.Errorf("%s, of the majority: %v", n.ID, err)
+		}
+	}
+}
+
+// All nodes of a domain come back at other addresses, as their files say. They find each other by their
+// identities.
+//
+// Requirement: FLD-025
+func TestAllNodesOfADomainMove(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
+	nodes := p.Domains[0].Nodes
+
+	if _, err := p.client(0, 0, "agent/ada").Register(t.Context(), "kept", []byte(`{"base":"https://kept.example/"}`),
+		apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, n := range nodes {
+		p.kill(n)
+	}
+
+	next := p.reserve("moved", 3)
+
+	var swap []string
+	for i, n := range nodes {
+		swap = append(swap, strings.TrimPrefix(n.Raft, "tcp://"), next[i])
+	}
+
+	for _, n := range nodes {
+		text, err := os.ReadFile(n.Config)
+		if err == nil {
+			err = os.WriteFile(n.Config, []byte(strings.NewReplacer(swap...).Replace(string(text))), 0o600)
+		}
+
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, n := range nodes { // the old ports stay held: whoever dials them is refused
+		p.started[n.ID] = p.run("serve", "--config", n.Config)
+		cmd := p.started[n.ID]
+		t.Cleanup(func() { p.end(cmd) })
+	}
+
+	began := time.Now()
+
+	for _, n := range nodes {
+		p.eventually(30*time.Second, n.ID+" is ready", func() error { return ready(n) })
+	}
+
+	t.Logf("ready %s after the start of the processes", time.Since(began).Round(time.Millisecond))
+
+	p.eventually(20*time.Second, "raft peers shows the new addresses", func() error {
+		status, _, err := p.client(0, 0, "ops/operator").Operator().Raft(t.Context())
+		if err != nil {
+			return err
+		}
+
+		for i, peer := range status.Peers {
+			if !peer.Voter || peer.Address != next[i] {
+				return fmt.Errorf("%+v, want %v", status.Peers, next)
+			}
+		}
+
+		return nil
+	})
+
+	if _, err := p.client(0, 1, "agent/ada").GetFresh(t.Context(), "kept",
+		apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
+		t.Errorf("what was registered: %v", err)
+	}
+}
+
+// loseData removes all that a killed node has stored.
+func (p *processes) loseData(n dev.Node) {
+	p.t.Helper()
+
+	if err := os.RemoveAll(n.Data); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// peerSees fails unless each node of the second domain shows an agent of the first.
+func (p *processes) peerSees(agent string) {
+	p.t.Helper()
+
+	for i := range p.Domains[1].Nodes {
+		p.eventually(30*time.Second, "the peer sees "+agent, func() error {
+			page, err := p.client(1, i, "agent/bob").Lookup(p.t.Context(), apiclient.LookupOptions{Agent: agent})
+			if err == nil && len(page.Agents) != 1 {
+				err = fmt.Errorf("node %d shows %d", i, len(page.Agents))
+			}
+
+			return err
+		})
+	}
+}
+
+// saysAny returns a condition: the node runs, and is not ready for a reason with one of these words.
+func saysAny(words ...string) func(dev.Node) error {
+	return func(n dev.Node) error {
+		resp, err := admin.Get(n.Admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
+		for _, word := range words {
+			if strings.Contains(string(text), word) {
+				return nil
+			}
+		}
+
+		return fmt.Errorf("%s: %s", resp.Status, text)
+	}
+}
+
+// salvage recovers a domain from its last disk, as docs/runbooks.md says.
+func (p *processes) salvage(nodes []dev.Node) {
+	p.t.Helper()
+
+	backup := p.dir + "/salvaged"
+	if cmd := p.run("snapshot", "salvage", backup, "--config", nodes[2].Config, "--plaintext"); cmd.Wait() != nil {
+		p.t.Fatalf("salvage: %s", cmd.Stderr)
+	}
+
+	for _, n := range nodes {
+		p.loseData(n)
+	}
+
+	for _, n := range nodes {
+		p.release(n.ID)
+		p.started[n.ID] = p.run("serve", "--config", n.Config)
+		cmd := p.started[n.ID]
+		p.t.Cleanup(func() { p.end(cmd) })
+	}
+
+	for _, n := range nodes {
+		p.eventually(time.Minute, n.ID+" is ready", func() error { return ready(n) })
+	}
+
+	p.must(0, 0, "snapshot", "restore", backup, "--new-epoch")
+
+	if _, err := p.client(0, 0, "agent/ada").GetFresh(p.t.Context(), "kept",
+		apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
+		p.t.Errorf("after the restore: %v", err)
+	}
+
+	// Peers show it again once its owner has confirmed it.
+	if _, err := p.client(0, 0, "agent/ada").Register(p.t.Context(), "kept",
+		[]byte(`{"base":"https://kept.example/"}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		p.t.Error(err)
+	}
+}
