@@ -192,8 +192,8 @@ func failureOfTransport(err error) *Failure {
 			"and --address must be a node of it."
 
 		if errors.Is(err, apiclient.ErrNotInForce) {
-			failure.Hint = "An operator renews the node's X.509-SVID; use another node's address meanwhile. If it was " +
-				"renewed, check this machine's clock."
+			failure.Hint = "An operator renews the node's X.509-SVID; use another node's address meanwhile. " +
+				"If it was renewed, check this machine's clock."
 		}
 
 	case errors.As(err, &certificate):

@@ -116,7 +116,8 @@ func parseContexts(text []byte) (contexts, error) {
 // that were not replaced.
 func (c *contexts) text() ([]byte, error) {
 	file := contextsFile{
-		Version: max(c.version, contextsVersion), Current: c.Current, Contexts: map[string]jsontext.Value{}, Rest: c.rest,
+		Version: max(c.version, contextsVersion), Current: c.Current,
+		Contexts: map[string]jsontext.Value{}, Rest: c.rest,
 	}
 
 	for name, profile := range c.All {
