@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,13 +196,14 @@ func pasted(ts *testscript.TestScript, neg bool, args []string) {
 
 	var lines []string
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
-		if strings.HasPrefix(line, "  curl ") || strings.HasPrefix(line, "  roster ") {
+		if first, _, _ := strings.Cut(strings.TrimPrefix(line, "  "), " "); slices.Contains(
+			[]string{"curl", "roster", "."}, first) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
 
-	if len(lines) != 4 { // a lookup, a question, and a proof with its verification
-		ts.Fatalf("%d lines to paste, want 4: %q", len(lines), lines)
+	if len(lines) != 10 { // six of this program's, three of curl, and a verification
+		ts.Fatalf("%d lines to paste, want 10: %q", len(lines), lines)
 	}
 
 	ts.Check(ts.Exec("sh", "-ec", strings.Join(lines, "\n")))
