@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/egress"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -122,8 +123,10 @@ func (i *invocation) explain(ctx context.Context, err error) error {
 		return explained
 	}
 
-	switch RuleOf(err) {
-	case "", RuleCertificate, RuleIdentity:
+	switch rule := RuleOf(err); {
+	case errors.Is(err, egress.ErrCoding):
+		return told
+	case rule == "", rule == RuleCertificate, rule == RuleIdentity:
 	default:
 		return told
 	}
@@ -169,6 +172,8 @@ func explain(ctx context.Context, err error) error {
 		told = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
 	case rule != "":
 		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
+	case errors.Is(err, egress.ErrCoding):
+		told = directory.Refuse(directory.AgentFailed, "the agent's answer can't be read: %w", err)
 	default:
 		told = directory.Refuse(directory.AgentFailed, "the connection to the agent failed before its answer")
 	}

@@ -233,7 +233,7 @@ func (g *Guard) transport(t Target) *http.Transport {
 			return g.dialPlain(ctx, network, addr, key)
 		},
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // an unpacked body would have no bound
+		DisableCompression:     true, // RoundTrip unpacks, with a bound
 		MaxIdleConns:           256,
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        idleTimeout,

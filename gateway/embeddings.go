@@ -88,6 +88,7 @@ func (e *Embeddings) Embed(ctx context.Context, texts []string) ([][]float32, er
 	}
 
 	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept-Encoding", egress.Codings)
 
 	if err := e.authorize(r); err != nil {
 		return nil, err
@@ -98,6 +99,10 @@ func (e *Embeddings) Embed(ctx context.Context, texts []string) ([][]float32, er
 		return nil, err
 	}
 	defer resp.Body.Close()
+
+	if err := egress.Unpack(resp); err != nil {
+		return nil, fmt.Errorf("the source of vectors: %w", err)
+	}
 
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxVectorsBody+1))
 	switch {

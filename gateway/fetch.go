@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // An Answer is the result of a fetch.
@@ -96,7 +98,13 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, overTime(timeout))
 
-	resp, err := t.g.transport(t.t).RoundTrip(r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	if r.Header.Get("Accept-Encoding") == "" {
+		r.Header = r.Header.Clone()
+		r.Header.Set("Accept-Encoding", codingsFor(r))
+	}
+
+	resp, err := t.g.transport(t.t).RoundTrip(r)
 	if err != nil {
 		err = ended(ctx, err)
 		cancel()
@@ -104,9 +112,31 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+	sent := &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+	resp.Body = sent
+
+	if err := egress.Unpack(resp); err != nil {
+		sent.Close()
+		return nil, err
+	}
+
+	// What is unpacked has the bound, and what is sent for it little more.
+	if resp.Body != sent {
+		sent.left += most/64 + 1<<10
+		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+	}
 
 	return resp, nil
+}
+
+// codingsFor returns the codings that a request asks for: none if the answer may be a stream, whose
+// events a server that packs them may hold back.
+func codingsFor(r *http.Request) string {
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return "identity"
+	}
+
+	return egress.Codings
 }
 
 // overTime is why an exchange ended that took over so long: in words once they are

@@ -1,6 +1,8 @@
 package gateway_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"io"
@@ -158,6 +160,12 @@ func stillCalling() (all []string) {
 func TestHostileEndpoints(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 
+	var bomb bytes.Buffer
+
+	packed := gzip.NewWriter(&bomb)
+	packed.Write(make([]byte, 4<<20))
+	packed.Close()
+
 	n := 1000
 	if testing.Short() {
 		n = 100
@@ -188,7 +196,7 @@ func TestHostileEndpoints(t *testing.T) {
 				w.Header().Set("Content-Encoding", "gzip")
 
 				for r.Context().Err() == nil {
-					if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+					if _, err := w.Write(bomb.Bytes()); err != nil { // members of one file
 						return
 					}
 				}

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -492,18 +493,66 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
-// An answer that is packed is not unpacked, and not passed on as if it weren't.
+// Each request says which content coding it takes, and takes it, whether or not it asked; a bound is
+// of what is unpacked. Another coding is named.
+//
+// Requirement: FLD-012
 func TestPackedAnswers(t *testing.T) {
-	s := newStage(t, nil)
-	for _, media := range []string{"application/json", "text/event-stream"} {
-		agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", media)
-			w.Header().Set("Content-Encoding", "gzip")
-			io.WriteString(w, `{"text":"a"}`)
-		})
-		if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "",
-			`{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
-			t.Errorf("%s: %v", media, err)
+	s := newStage(t, func(c *gateway.Config) { c.MaxBody = 64 << 10 })
+
+	var asked, coding, content string
+
+	pack := true
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = strings.Join(r.Header.Values("Accept-Encoding"), ", ")
+
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", coding)
+
+		if !pack {
+			io.WriteString(w, content)
+			return
 		}
+
+		packed := gzip.NewWriter(w)
+		io.WriteString(packed, content)
+		packed.Close()
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+
+	const small = `{"text":"a"}`
+
+	for _, tc := range []struct {
+		coding, content string
+		packs           bool
+		want, message   string
+	}{
+		{"gzip", small, true, small, ""},
+		{"X-GZIP", small, true, small, ""},
+		{"identity", small, false, small, ""},
+		{"br", small, false, "", `"br"; gzip and identity are taken`},
+		{"gzip", small, false, "", "not in gzip, though it says so"},
+		{"gzip", `{"text":"` + strings.Repeat("a", 1<<20) + `"}`, true, "", "larger than this gateway"},
+	} {
+		coding, content, pack = tc.coding, tc.content, tc.packs
+
+		got, err := invokeAgent(s, e, "", small)
+		if got != tc.want || asked != "gzip" || tc.message != "" && (directory.ProblemOf(err) != directory.AgentFailed ||
+			!strings.Contains(err.Error(), tc.message)) {
+			t.Errorf("%s: %.100s, %v; asked for %q", tc.coding, got, err, asked)
+		}
+	}
+
+	coding, content, pack = "gzip", small, true
+
+	guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: s.authority.pool()})
+	if answer, err := fetch(t, guard, agent.URL, gateway.Target{}); err != nil || string(answer.Body) != small {
+		t.Errorf("metadata: %+v, %v", answer, err)
+	}
+
+	// The events of a stream that a server packs could be held back.
+	_, _ = s.Invoke(t.Context(), e, invoke.Request{Body: []byte(small), Stream: true})
+	if asked != "identity" {
+		t.Errorf("a stream: asked for %q", asked)
 	}
 }

@@ -130,10 +130,6 @@ func (i *invocation) read(ctx context.Context, resp *http.Response) (*invoke.Rep
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 
 	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
-	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		defer resp.Body.Close()
-		return nil, directory.Refuse(directory.AgentFailed, "the agent packed its answer, which was not asked for")
-	}
 
 	streams := media == "text/event-stream" || media == "application/x-ndjson" || media == "application/jsonl"
 	if streams {

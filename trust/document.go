@@ -42,6 +42,7 @@ func FetchDocument(ctx context.Context, client *http.Client, url string) ([]byte
 	}
 
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
+	req.Header.Set("Accept-Encoding", egress.Codings)
 
 	resp, err := client.Do(req)
 	if err != nil {
@@ -51,6 +52,10 @@ func FetchDocument(ctx context.Context, client *http.Client, url string) ([]byte
 
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+
+	if err := egress.Unpack(resp); err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
 	}
 
 	return ReadDocument(resp.Body)

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -162,7 +164,15 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 	resp, err := c.httpFor(request).Do(req) //nolint:bodyclose // take closes it
 	if err == nil {
 		c.addresses.observe(address, resp)
-		err = take(resp)
+
+		// The transport asks for gzip and unpacks it; what reads the content bounds it.
+		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+			resp.Body.Close()
+
+			err = fmt.Errorf("%w: it is in Content-Encoding %.100q; gzip and identity are taken", ErrAnswer, coding)
+		} else {
+			err = take(resp)
+		}
 	}
 
 	return explain(ctx, req, sought.Load() && !got.Load(), err)
