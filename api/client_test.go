@@ -49,7 +49,8 @@ func (quietOperator) Node() wire.NodeStatus {
 
 func (quietOperator) Raft() wire.RaftStatus {
 	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1",
-		Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true, State: "alive",
+		Peers: []wire.RaftPeer{{
+			ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true, State: "alive",
 			LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
 }
 

@@ -56,7 +56,7 @@ func TestProfileViewsAreTheGoldens(t *testing.T) {
 func profileEntry(t testing.TB, n byte, id, members string) *directory.Entry {
 	t.Helper()
 
-	doc := fmt.Sprintf(`{"id":%q,"name":"Agent %s","bindings":[{"protocol":"https","endpoint":"https://user:pass@example.net/%s?key=secret"}]%s}`, id, id, id, members)
+	doc := fmt.Sprintf(`{"id":%q,"name":"Agent %s","bindings":[{"protocol":"https","endpoint":"https://example.net/%s?key=secret"}]%s}`, id, id, id, members)
 	if !strings.Contains(members, `"description"`) {
 		doc = strings.Replace(doc, `"bindings"`, `"description":"Translates invoices.","bindings"`, 1)
 	}

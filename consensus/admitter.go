@@ -429,6 +429,7 @@ func (a *admitter) handler() http.Handler {
 		}
 
 		answer := a.answerJoin(r.Context(), from, &request)
+
 		claim := a.histories.claim()
 		if !claim.History.IsZero() {
 			answer.History, answer.Voter = claim.History[:], claim.Voter

@@ -407,7 +407,7 @@ func TestAStepIsConfirmedFromOutside(t *testing.T) {
 						t.Errorf("member %d: the lease has %v left, want ten minutes after a step of %v", i, left, want)
 					}
 
-					if off := n.cfg.Index.Clock.Now().Sub(time.Now()) - want; off.Abs() > 3*time.Second {
+					if off := time.Until(n.cfg.Index.Clock.Now()) - want; off.Abs() > 3*time.Second {
 						t.Errorf("member %d shows by a clock that is %v off", i, off)
 					}
 

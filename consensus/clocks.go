@@ -319,13 +319,6 @@ func (p *presence) off(now time.Time) bool {
 	return known && offset.Abs() > maxOff
 }
 
-func (p *presence) lastHeard(id spiffeid.ID) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	return p.seen[id].at
-}
-
 // forget forgets the readings of an earlier term.
 func (p *presence) forget() {
 	p.mu.Lock()

@@ -307,7 +307,8 @@ func (j *joiner) waiting() (slog.Level, string) {
 
 	switch {
 	case j.group.duplicate.Load():
-		return slog.LevelWarn, "another process has this node's identity and its seat; this one takes no part in the domain"
+		return slog.LevelWarn, "another process has this node's identity and its seat; " +
+			"this one takes no part in the domain"
 	case outside && j.group.wasSeated.Load():
 		return slog.LevelInfo, "this node was removed from its domain; stop it, or admit it again"
 	case outside && is:

@@ -92,7 +92,9 @@ func everyMessage() []any {
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
 		&message.JoinRequest{Address: "n3:8402", Reads: nextReads, Empty: true},
-		&message.JoinRequest{Address: "n3:8402", Reads: nextReads, History: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Fresh: true},
+		&message.JoinRequest{
+			Address: "n3:8402", Reads: nextReads, History: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Fresh: true,
+		},
 		&message.JoinAnswer{History: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Voter: true},
 	}
 }

@@ -359,8 +359,9 @@ func (o *operator) mayPromote(ctx context.Context, m Member) error {
 	majority := len(voters)/2 + 1
 
 	if there := o.ask(ctx, voters, majority); len(there) < majority {
-		return directory.Refuse(directory.Unavailable, "%s gets no vote yet: of the then %d voters only %d answer now, "+
-			"and %d must", m.ID, len(voters), len(there), majority)
+		return directory.Refuse(directory.Unavailable,
+			"%s gets no vote yet: of the then %d voters only %d answer now, "+
+				"and %d must", m.ID, len(voters), len(there), majority)
 	}
 
 	return nil

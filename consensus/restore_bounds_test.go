@@ -75,7 +75,7 @@ func TestABackupBeyondReasonIsRefused(t *testing.T) {
 			altered := forged(t, file, change)
 
 			_, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(altered), accepting(t, altered))
-			if problemOf := directory.ProblemOf(err); problemOf != directory.BadRequest && problemOf != directory.Conflict {
+			if got := directory.ProblemOf(err); got != directory.BadRequest && got != directory.Conflict {
 				t.Errorf("%s: %v", what, err)
 			}
 
@@ -86,7 +86,9 @@ func TestABackupBeyondReasonIsRefused(t *testing.T) {
 
 		// The same way of making a backup is accepted within the bounds.
 		fine := forged(t, file, func(h *state.Header) { h.Now = time.Now().Add(time.Hour).UnixMilli() })
-		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(fine), accepting(t, fine)); err != nil {
+
+		_, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(fine), accepting(t, fine))
+		if err != nil {
 			t.Error(err)
 		}
 	})
@@ -120,7 +122,8 @@ func TestABackupsHashCoversItsPolicy(t *testing.T) {
 
 		was, is := inspect(t, file), inspect(t, altered)
 		if was.Hash != is.Hash || was.Sum == is.Sum || was.Policy != 0 || is.Policy != 1 {
-			t.Errorf("the backup is %s with policy %d, the altered one %s with %d", was.Sum, was.Policy, is.Sum, is.Policy)
+			t.Errorf("the backup is %s with policy %d, the altered one %s with %d", was.Sum, was.Policy, is.Sum,
+				is.Policy)
 		}
 
 		_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(altered), RestoreOptions{})

@@ -191,7 +191,8 @@ func (r *restorer) mayRestore(live, old *state.State, loss state.Loss, options R
 	case old.History().Position().Epoch == 0:
 		return directory.Refuse(directory.BadRequest, "the backup is empty")
 	case old.History().Position().Revision > maxRestoredRevision:
-		return directory.Refuse(directory.BadRequest, "the backup is at revision %d; the highest that is restored is %d",
+		return directory.Refuse(directory.BadRequest,
+			"the backup is at revision %d; the highest that is restored is %d",
 			old.History().Position().Revision, uint64(maxRestoredRevision))
 	}
 

@@ -181,8 +181,9 @@ func (s *survey) silentText() string {
 		return ""
 	}
 
-	return fmt.Sprintf("; no answer at %s: a node there may have the domain's history, so start it; if its disk is lost "+
-		"or it never had one, start the others with \"roster serve --begin-without ADDRESS\"", strings.Join(silent, ", "))
+	return fmt.Sprintf("; no answer at %s: a node there may have the domain's history, so start it; "+
+		"if its disk is lost or it never had one, start the others with "+
+		"\"roster serve --begin-without ADDRESS\"", strings.Join(silent, ", "))
 }
 
 // waitForHistory returns an error if a node is in the domain already. own is this node's request.
@@ -214,8 +215,8 @@ func (s *survey) waitForHistory(own *message.JoinRequest) error {
 	waiting := fmt.Sprintf("%s has the domain's history and knows no leader; this node's disk is empty, and it votes "+
 		"once the domain has let it in", strings.Join(holders, ", "))
 	if 2*lost > s.cfg.expected() {
-		return fmt.Errorf("%w: %d of the %d nodes have lost their disks, which leaves no majority; %s: if those disks are "+
-			"lost for good, stop the node with the history and back its disk up with \"roster snapshot salvage\" "+
+		return fmt.Errorf("%w: %d of the %d nodes have lost their disks, which leaves no majority; %s: "+
+			"if those disks are lost for good, stop the node with the history and back its disk up with \"roster snapshot salvage\" "+
 			"(docs/runbooks.md#lost-disks)", errEmptyDisks, lost, s.cfg.expected(), waiting)
 	}
 
@@ -250,8 +251,8 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 
 		// Without all others, it may have been let into the history of an absent one.
 		if len(s.cfg.BeginWithout) > 0 && !word.Fresh {
-			return transport.History{}, fmt.Errorf("%s was let into the history %s and has none of it; to begin another, "+
-				"stop it and remove its data directory's consensus", m.ID, transport.HistoryOf(word.History))
+			return transport.History{}, fmt.Errorf("%s was let into the history %s and has none of it; "+
+				"to begin another, stop it and remove its data directory's consensus", m.ID, transport.HistoryOf(word.History))
 		}
 
 		entered[transport.HistoryOf(word.History)] = m.ID
@@ -259,8 +260,8 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 
 	switch {
 	case len(entered) > 1:
-		return transport.History{}, fmt.Errorf("%w: %v were about to be begun; stop these nodes and remove the consensus "+
-			"directory of their data", ErrOtherHistory, slices.Collect(maps.Keys(entered)))
+		return transport.History{}, fmt.Errorf("%w: %v were about to be begun; stop these nodes and "+
+			"remove the consensus directory of their data", ErrOtherHistory, slices.Collect(maps.Keys(entered)))
 	case len(entered) == 1:
 		for name := range entered {
 			return name, nil

@@ -33,7 +33,7 @@ type lines struct {
 func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *lines) Handle(_ context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelWarn {
+	if r.Level >= slog.LevelWarn || r.Message == "refused a message" { // some refusals are no warning
 		l.n.Add(1)
 	}
 

@@ -357,6 +357,7 @@ func (s *server) readPage(r *http.Request, from spiffeid.TrustDomain, query prot
 	if err := work.begin(); err != nil {
 		return "", err
 	}
+
 	defer work.end()
 
 	return s.holdings.pageOf(from, query)
@@ -451,6 +452,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	if err := work.begin(); err != nil {
 		return err
 	}
+
 	defer work.end()
 
 	w.Header().Set("Content-Type", protocol.TypeNDJSON)

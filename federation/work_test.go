@@ -33,7 +33,8 @@ func (b *bench) requestRecords(w http.ResponseWriter, names []protocol.RecordNam
 		request.Names = append(request.Names, [2]directory.Hash{name.H, name.M})
 	}
 
-	r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, protocol.PathRecords, bytes.NewReader(request.Bytes()))
+	body := bytes.NewReader(request.Bytes())
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, protocol.PathRecords, body)
 	r.Header.Set(callerHeader, nodeID(beta, 1).String())
 	b.alpha.http.ServeHTTP(w, r)
 }
@@ -98,9 +99,8 @@ func TestReadingForPeersTakesAPlace(t *testing.T) {
 		b.pull()
 
 		workers := newWorkers(b.alpha.cfg.Division, 64)
-		s := &server{cfg: &b.alpha.cfg, workers: workers, holdings: b.alpha.holdings, caller: func(*http.Request) (spiffeid.ID, bool) {
-			return nodeID(beta, 1), true
-		}}
+		caller := func(*http.Request) (spiffeid.ID, bool) { return nodeID(beta, 1), true }
+		s := &server{cfg: &b.alpha.cfg, workers: workers, holdings: b.alpha.holdings, caller: caller}
 
 		var held []func()
 

@@ -63,7 +63,8 @@ func TestA2ATenantIsTheDeclaredOne(t *testing.T) {
 				for _, stream := range []bool{false, true} {
 					*got = recordedRequest{}
 
-					if _, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(input), Stream: stream}); err != nil {
+					_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(input), Stream: stream})
+					if err != nil {
 						t.Fatalf("%s: %v", input, err)
 					}
 

@@ -162,7 +162,8 @@ func explain(ctx context.Context, err error) error {
 		told = directory.Refuse(directory.EndpointRefused,
 			"the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
 	case rule == RuleCertificate, rule == RuleIdentity:
-		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q; nothing was sent",
+		told = directory.Refuse(directory.AgentFailed,
+			"the agent's server breaks the guard's rule %q; nothing was sent",
 			rule)
 	case errors.As(err, &unreached):
 		told = directory.Refuse(directory.AgentFailed, "the agent could not be reached; nothing was sent")

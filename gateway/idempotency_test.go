@@ -537,8 +537,9 @@ func TestPackedAnswers(t *testing.T) {
 		coding, content, pack = tc.coding, tc.content, tc.packs
 
 		got, err := invokeAgent(s, e, "", small)
-		if got != tc.want || asked != "gzip" || tc.message != "" && (directory.ProblemOf(err) != directory.AgentFailed ||
-			!strings.Contains(err.Error(), tc.message)) {
+		if got != tc.want || asked != "gzip" ||
+			tc.message != "" && (directory.ProblemOf(err) != directory.AgentFailed ||
+				!strings.Contains(err.Error(), tc.message)) {
 			t.Errorf("%s: %.100s, %v; asked for %q", tc.coding, got, err, asked)
 		}
 	}

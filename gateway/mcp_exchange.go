@@ -161,7 +161,8 @@ func (x *exchange) cause(err error) error {
 	case status != 0:
 		return directory.Refuse(directory.AgentFailed, "the agent answered %d", status)
 	case x.sent.Load(): // and an answer came: else the network's error were the last one
-		told = directory.Refuse(directory.AgentFailed, "the agent's answer is not that of an MCP server, or was cut off")
+		told = directory.Refuse(directory.AgentFailed,
+			"the agent's answer is not that of an MCP server, or was cut off")
 		told.Err = err
 
 		return told

@@ -39,6 +39,7 @@ func (s *scriptedServer) serve(w http.ResponseWriter, r *http.Request) {
 	if method == "initialize" {
 		s.initials = string(body)
 	}
+
 	s.mu.Unlock()
 
 	w.Header().Set("Content-Type", "application/json")
@@ -135,7 +136,8 @@ func TestMCPAnswerWhoseStreamTheServerEnds(t *testing.T) {
 		script := &scriptedServer{list: oneTool, call: tc.call, rest: tc.rest}
 		got, err := invokeAgent(s, mcpEntry(t, s.agent(t, script.serve).URL), "say", `{}`)
 
-		if got != tc.want || tc.problem != "" && directory.ProblemOf(err) != tc.problem || tc.problem == "" && err != nil {
+		if got != tc.want || tc.problem != "" && directory.ProblemOf(err) != tc.problem ||
+			tc.problem == "" && err != nil {
 			t.Errorf("%s: %s, %v", tc.name, got, err)
 		}
 

@@ -56,7 +56,8 @@ func TestWhyAnAgentWasNotReached(t *testing.T) {
 
 			var told *directory.Error
 			if !errors.As(err, &told) || told.Problem != directory.AgentFailed ||
-				strings.Contains(told.Detail, want) != owns || strings.Contains(told.Detail, "nothing was sent") == sent ||
+				strings.Contains(told.Detail, want) != owns ||
+				strings.Contains(told.Detail, "nothing was sent") == sent ||
 				!strings.Contains(log.String(), "calling an agent failed") {
 				t.Errorf("%s, to the owner %v: %v; log %s", address, owns, err, &log)
 			}

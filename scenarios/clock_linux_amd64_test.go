@@ -150,6 +150,7 @@ func TestNoStepOfAllClocksExtendsALease(t *testing.T) {
 	register := func(name string) error {
 		_, err := p.client(0, 0, "agent/ada").Register(t.Context(), name, []byte(`{"base":"https://kept.alpha.test/"}`),
 			apiclient.RegisterOptions{Lifetime: lease, Visibility: "mesh"})
+
 		return err
 	}
 	watch := watchOf(t, p.client(1, 1, "agent/bob"))

@@ -205,7 +205,7 @@ var layers = map[string][]string{
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
-		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port",
+		"api/client", "api/wire", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port",
 		"directory/strictjson"},
 	"cmd/roster/backup":    {"api/client", "cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
@@ -292,7 +292,7 @@ var homes = map[string][]string{
 		"cmd/roster/release",
 		"cmd/roster/connect", "cmd/roster/cli"},
 	"github.com/coreos/go-systemd/v22":         {"cmd/roster/domain"}, // notifications to systemd
-	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect"},
+	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect", "cmd/roster/dev"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},
@@ -331,6 +331,8 @@ var homes = map[string][]string{
 	"pgregory.net/rapid":                 {testsOnly},
 	"go.uber.org/goleak":                 {testsOnly},
 	"golang.org/x/net/dns/dnsmessage":    {"node/dnssd"},
+	"golang.org/x/net/http2":             {testsOnly},
+	"golang.org/x/net/http2/hpack":       {testsOnly},
 	"golang.org/x/net/nettest":           {testsOnly},
 	"github.com/rogpeppe/go-internal":    {testsOnly},
 	"github.com/anishathalye/porcupine":  {testsOnly},

@@ -25,8 +25,8 @@ var outbound = map[string][]string{
 
 // guardedFiles are the files of the gateway, and of the commands that fetch documents, that
 // may use those names: the guard, and clients whose transport is the guard's.
-var guardedFiles = []string{"gateway/dial.go", "gateway/loopback.go", "gateway/fetch.go", "gateway/mcp_sessions.go",
-	"gateway/mcp_describe.go", "gateway/embeddings.go"}
+var guardedFiles = []string{"gateway/dial.go", "gateway/loopback.go", "gateway/fetch.go", "gateway/mcp_client.go",
+	"gateway/embeddings.go"}
 
 // The gateway, the prober, the crawler and the importers have no way out but the guard, and
 // every place that opens a connection has a row under "Outbound connections" of

@@ -71,7 +71,8 @@ func TestAHealthyLifeWritesNoWarning(t *testing.T) {
 		return errors.New("it has not")
 	})
 
-	if _, err := p.client(0, i, "agent/ada").Register(t.Context(), "quiet", []byte(`{"base":"https://quiet.alpha.test/"}`),
+	document := []byte(`{"base":"https://quiet.alpha.test/"}`)
+	if _, err := p.client(0, i, "agent/ada").Register(t.Context(), "quiet", document,
 		apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 		t.Error(err)
 	}

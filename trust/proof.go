@@ -71,7 +71,7 @@ func ParseProof(data []byte) (*Proof, error) {
 
 	proof := new(Proof)
 	if err := strictjson.Unmarshal(data, proof, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fmt.Errorf("%w: not a proof file: %s", ErrFormat, err)
+		return nil, fmt.Errorf("%w: not a proof file: %w", ErrFormat, err)
 	}
 
 	if proof.Record == "" || proof.Page == "" || proof.Keys == "" {

@@ -161,7 +161,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	}))
 
-	resp, err := c.httpFor(request).Do(req) //nolint:bodyclose // take closes it
+	resp, err := c.httpFor(request).Do(req)
 	if err == nil {
 		c.addresses.observe(address, resp)
 

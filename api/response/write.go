@@ -59,6 +59,7 @@ func writeBody(w http.ResponseWriter, body []byte) {
 
 	for piece := range slices.Chunk(body, pieceSize) {
 		_ = rc.SetWriteDeadline(time.Now().Add(WriteTime)) // if the connection has deadlines
+
 		if _, err := w.Write(piece); err != nil {
 			return
 		}

@@ -286,15 +286,18 @@ func (p *Peer) RefusalText() string {
 func (p *Peer) RefusalAdvice(own string) string {
 	switch p.Theirs.State {
 	case "frozen":
-		return "ask its operator for the evidence, revoke the key that signed it, and have it run \"roster peer release " +
+		return "ask its operator for the evidence, revoke the key that signed it, and have it run " +
+			"\"roster peer release " +
 			own + "\""
 	case "unreachable":
-		return "ask its operator to run \"roster peer set " + own + " --nodes URL,…\" with this domain's present addresses"
+		return "ask its operator to run \"roster peer set " + own +
+			" --nodes URL,…\" with this domain's present addresses"
 	case "none":
 		return "remove it with \"roster peer remove " + p.Domain + "\", or invite it again"
 	}
 
-	return "ask its operator to run \"roster peer set " + own + " --peer-bundle FILE\" with this domain's present bundle, " +
+	return "ask its operator to run \"roster peer set " + own +
+		" --peer-bundle FILE\" with this domain's present bundle, " +
 		"or to invite this domain again"
 }
 

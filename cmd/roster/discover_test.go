@@ -106,6 +106,7 @@ func TestAClaimedNameIsExplained(t *testing.T) {
 			says(`{"level":"D2","candidates":[`+
 				`{"id":"1","agent":"other","name":"Shouter of beta","provenance":{"origin_authority":"beta.test"}},`+
 				`{"id":"2","agent":"my-shout","name":"Shouter","provenance":{"origin_authority":"alpha.test"}}]}`)(rw, r)
+
 			return
 		}
 

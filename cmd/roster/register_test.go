@@ -117,6 +117,7 @@ func TestReplacingNotesTheDefaultLifetime(t *testing.T) {
 	}
 
 	status = http.StatusCreated
+
 	if _, _, notes := w.run("register", "weather", file); strings.Contains(notes, note) {
 		t.Errorf("registered: %s", notes)
 	}

@@ -61,7 +61,8 @@ func TestTheEndOfAConnectionIsOrdinary(t *testing.T) {
 	log.Error("failed to decode incoming command", "error", errors.New("unknown rpc type 77"))
 	log.Warn("failed to contact quorum of nodes, stepping down")
 
-	if text := out.String(); !strings.Contains(text, "unknown rpc type 77") || !strings.Contains(text, "stepping down") {
+	text := out.String()
+	if !strings.Contains(text, "unknown rpc type 77") || !strings.Contains(text, "stepping down") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

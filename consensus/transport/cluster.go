@@ -92,7 +92,8 @@ func New(options Options) *Cluster {
 		known: options.Known, vouched: options.Vouched, dial: options.Dial, listener: options.Listener,
 		log:   options.Log,
 		claim: options.Claim, judge: options.Judge, others: options.Others,
-		server:     recordingClaims(withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin)),
+		server: recordingClaims(
+			withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin)),
 		clients:    options.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},

@@ -25,7 +25,8 @@ func Unpack(resp *http.Response) error {
 		return nil
 	case "gzip", "x-gzip":
 	default:
-		return fmt.Errorf("%w: the answer is in Content-Encoding %.100q; gzip and identity are taken", ErrCoding, coding)
+		return fmt.Errorf("%w: the answer is in Content-Encoding %.100q; gzip and identity are taken", ErrCoding,
+			coding)
 	}
 
 	resp.Body = &unpacked{body: resp.Body}

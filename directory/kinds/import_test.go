@@ -189,7 +189,9 @@ func TestATemplateIsNoBinding(t *testing.T) {
 		}
 	}
 
-	_, err := kinds.Project("x", mustDocument(t, directory.KindMCP, `{"name":"n","remotes":[{"url":"https://{.test"}]}`))
+	doc := mustDocument(t, directory.KindMCP, `{"name":"n","remotes":[{"url":"https://{.test"}]}`)
+
+	_, err := kinds.Project("x", doc)
 	wantRefusal(t, err, directory.BadDocument, "/remotes/0/url")
 }
 

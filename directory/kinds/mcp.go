@@ -193,6 +193,7 @@ func imageURL(registry, reference, version string) string {
 
 	if registry == "docker" {
 		host, path, _ := strings.Cut(repository, "/")
+
 		if digest != "" {
 			tag = digest
 		}

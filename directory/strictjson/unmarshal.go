@@ -114,7 +114,8 @@ func membersOf(typ reflect.Type) []string {
 
 // readsItself reports whether a type reads itself from a text.
 func readsItself(typ reflect.Type) bool {
-	return typ != nil && typ != reflect.TypeFor[time.Time]() && reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return typ != nil && typ != reflect.TypeFor[time.Time]() &&
+		reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // expected describes the JSON that a type is read from.

@@ -117,7 +117,8 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 			strings.Replace(ad, `"protocols":["a2a"]`,
 				`"bindings":[{"protocol":"a2a","endpoint":"https://elsewhere.example/a"}]`, 1),
 			directory.ProbeMismatch, "endpoint"},
-		"no card below the base, and another's at the origin": {directory.KindAD, strings.Replace(ad, "/a", "/broken", 1),
+		"no card below the base, and another's at the origin": {
+			directory.KindAD, strings.Replace(ad, "/a", "/broken", 1),
 			directory.ProbeMismatch, "endpoint"},
 		"nobody there": {directory.KindAD, strings.Replace(ad, "URL/a", "https://127.0.0.1:1", 1),
 			directory.ProbeUnreachable, "port"},
@@ -197,7 +198,8 @@ func TestACardIsLookedForInEveryPlace(t *testing.T) {
 	}
 
 	for _, below = range []http.HandlerFunc{
-		status(401), status(403), status(404), status(405), status(500), status(204), text("<html>"), text(`{"name":"x"`),
+		status(401), status(403), status(404), status(405), status(500), status(204),
+		text("<html>"), text(`{"name":"x"`),
 		text(strings.Repeat("<p>", 1<<18)),
 		func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://login.example/", http.StatusFound)
@@ -216,7 +218,9 @@ func TestACardIsLookedForInEveryPlace(t *testing.T) {
 	_, err := probe.Fetch(t.Context(), g, source, "")
 
 	for _, want := range []string{s.URL + "/a/.well-known/agent-card.json answered with status 401",
-		s.URL + "/.well-known/agent-card.json answered with no description: ", s.URL + "/.well-known/agent.json answered"} {
+		s.URL + "/.well-known/agent-card.json answered with no description: ",
+		s.URL + "/.well-known/agent.json answered",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, gateway.ErrNothingSaid) {
 			t.Errorf("%v, without %q", err, want)
 		}

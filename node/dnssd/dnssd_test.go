@@ -119,7 +119,8 @@ func TestAnnouncement(t *testing.T) {
 	var got []string
 
 	for _, a := range m.Answers {
-		if shared := a.Header.Type == dnsmessage.TypePTR; a.Header.TTL != 120 || shared == (a.Header.Class&cacheFlush != 0) {
+		shared := a.Header.Type == dnsmessage.TypePTR
+		if a.Header.TTL != 120 || shared == (a.Header.Class&cacheFlush != 0) {
 			t.Errorf("the record is %+v", a)
 		}
 

@@ -24,7 +24,8 @@ func TestABackupIsSavedAsAWholeOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			console := cli.NewConsole(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}, "roster")
+			streams := cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
+			console := cli.NewConsole(streams, "roster")
 
 			err := saveFile(console, filepath.Join(dir, "x.backup"), encryption{plaintext: true}, write)
 			if !errors.Is(err, broken) || cli.FailureOf(err).Code == cli.ExitOK {

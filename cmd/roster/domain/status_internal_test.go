@@ -49,7 +49,8 @@ func TestZeroIsInTheAnswer(t *testing.T) {
 	}{
 		{wire.NodeStatus{DiskFree: &zero, DiskFreePercent: &none}, []string{"disk_free", "disk_free_percent",
 			"unconfirmed", "clock_step_seconds", "clock_behind_seconds"}},
-		{wire.Peer{PageAge: new(float64)}, []string{"records", "bytes", "missing", "over_quota", "bytes_in", "bytes_out",
+		{wire.Peer{PageAge: new(float64)}, []string{
+			"records", "bytes", "missing", "over_quota", "bytes_in", "bytes_out",
 			"gossip_in", "gossip_out", "page_age_seconds", "lag_revisions"}},
 	} {
 		text, err := json.Marshal(c.value)
