@@ -216,8 +216,8 @@ func (s *survey) waitForHistory(own *message.JoinRequest) error {
 		"once the domain has let it in", strings.Join(holders, ", "))
 	if 2*lost > s.cfg.expected() {
 		return fmt.Errorf("%w: %d of the %d nodes have lost their disks, which leaves no majority; %s: "+
-			"if those disks are lost for good, stop the node with the history and back its disk up with \"roster snapshot salvage\" "+
-			"(docs/runbooks.md#lost-disks)", errEmptyDisks, lost, s.cfg.expected(), waiting)
+			"if those disks are lost for good, stop the node with the history and back its disk up with "+
+			"\"roster snapshot salvage\" (docs/runbooks.md#lost-disks)", errEmptyDisks, lost, s.cfg.expected(), waiting)
 	}
 
 	return fmt.Errorf("%s: start the other members", waiting)
@@ -252,7 +252,8 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 		// Without all others, it may have been let into the history of an absent one.
 		if len(s.cfg.BeginWithout) > 0 && !word.Fresh {
 			return transport.History{}, fmt.Errorf("%s was let into the history %s and has none of it; "+
-				"to begin another, stop it and remove its data directory's consensus", m.ID, transport.HistoryOf(word.History))
+				"to begin another, stop it and remove its data directory's consensus", m.ID,
+				transport.HistoryOf(word.History))
 		}
 
 		entered[transport.HistoryOf(word.History)] = m.ID
