@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -115,6 +116,14 @@ func TestAFormerPeerIsShownUntilItKnows(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
 	}
 	isAway := func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }
+	fails := func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}, nil
+	}
+
+	// To another node, once the peer has taken the farewell of the first.
+	knowsNoMore := func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
+	}
 
 	for name, c := range map[string]struct {
 		peer   roundTripper
@@ -123,6 +132,8 @@ func TestAFormerPeerIsShownUntilItKnows(t *testing.T) {
 	}{
 		"acknowledged":      {acknowledges, false, 0},
 		"away":              {isAway, false, 24 * time.Hour},
+		"failing":           {fails, false, 24 * time.Hour},
+		"told by another":   {knowsNoMore, false, 0},
 		"ended by the peer": {acknowledges, true, 24 * time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
