@@ -557,7 +557,7 @@ func (p *processes) honest(domain int) {
 
 	for n := range p.Domains[domain].Nodes {
 		out := p.must(domain, n, "peer", "show", other, "-o", "json")
-		for _, bad := range []string{`"evidence"`, `"unsupported"`, `"unopened"`, `"missing"`, `"holds_back"`} {
+		for _, bad := range []string{`"evidence"`, `"unsupported"`, `"unopened"`, `"holds_back"`} {
 			if strings.Contains(out, bad) {
 				p.t.Errorf("node %d of %s says %s of %s:\n%s", n+1, p.Domains[domain].TrustDomain, bad, other, out)
 			}
@@ -565,9 +565,14 @@ func (p *processes) honest(domain int) {
 
 		var status struct {
 			Refused map[string]int `json:"refused"`
+			Missing int            `json:"missing"`
 		}
 		if err := json.Unmarshal([]byte(out), &status); err != nil {
 			p.t.Fatal(err)
+		}
+
+		if status.Missing != 0 {
+			p.t.Errorf("node %d of %s misses %d of %s", n+1, p.Domains[domain].TrustDomain, status.Missing, other)
 		}
 
 		delete(status.Refused, "origin_unknown")

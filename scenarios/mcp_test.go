@@ -187,7 +187,8 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 			t.Error("no agent of the other domain is found")
 		}
 
-		useEveryTool(t, s, fmt.Sprint("parrot-", i), parrot)
+		// The program verifies by the bundle that it was given, a node by what the directory holds.
+		useEveryTool(t, s, fmt.Sprint("parrot-", i), parrot, []string{"bundle", "directory"}[i])
 	}
 
 	if len(offered[0]) != len(offered[1]) {
@@ -240,7 +241,7 @@ func startParrot(t *testing.T) string {
 
 // useEveryTool registers, verifies, refreshes, invokes and removes an agent by tools.
 // notes/users.md: "MCP has discover, get, describe (and register over stdio)".
-func useEveryTool(t *testing.T, s *mcp.ClientSession, name, url string) {
+func useEveryTool(t *testing.T, s *mcp.ClientSession, name, url, anchor string) {
 	t.Helper()
 
 	called(t, s, "register_agent", map[string]any{"agent": name, "kind": "a2a", "document": map[string]any{
@@ -248,7 +249,7 @@ func useEveryTool(t *testing.T, s *mcp.ClientSession, name, url string) {
 	}})
 
 	report := called(t, s, "verify_agent", map[string]any{"agent": name})
-	if report["authentic"] != true || report["anchor"] != "bundle" || len(report["steps"].([]any)) < 8 {
+	if report["authentic"] != true || report["anchor"] != anchor || len(report["steps"].([]any)) < 8 {
 		t.Errorf("%s is verified as %v", name, report)
 	}
 

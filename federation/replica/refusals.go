@@ -39,7 +39,10 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 
 	if l.Lines.Allow(r.Code, from.Domain) {
 		level := slog.LevelWarn
-		if r.Code == protocol.CodeKeyUnknown { // as of a node that has just joined, or was removed
+
+		switch r.Code {
+		// Of a node that has just joined or was removed, and of a peering that begins or ends.
+		case protocol.CodeKeyUnknown, protocol.CodeOriginUnknown:
 			level = slog.LevelInfo
 		}
 

@@ -21,7 +21,7 @@ const StateCertificate = "certificate"
 
 const (
 	standingFor = 20 * time.Second // a node that is followed repeats its word every protocol.PingEvery
-	refusingFor = 8 * time.Second  // before a failure to reach this domain counts: it may have just started
+	refusingFor = 8 * time.Second  // before a refusal counts: a node or the peering may have just started
 )
 
 // standings are the last words of an origin's nodes about this domain.
@@ -85,7 +85,7 @@ func (ss *standings) Last() (last Theirs, refusal string) {
 	}
 
 	fresh := now.Sub(newest.At) < standingFor
-	settled := !ss.refusing.IsZero() && (now.Sub(ss.refusing) >= refusingFor || !passing(newest.State))
+	settled := !ss.refusing.IsZero() && now.Sub(ss.refusing) >= refusingFor
 
 	if fresh && settled {
 		return newest, newest.State

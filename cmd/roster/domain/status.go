@@ -267,10 +267,10 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 		s.fine(subject, peer.StateText(), "")
 	case peer.RefusalText() != "":
 		s.warn(subject, "refused", peer.RefusalText(), "peer", "show", peer.Domain)
-	case peer.BundleError != "":
-		s.warn(subject, "bundle refresh fails", peer.BundleError, "peer", "show", peer.Domain)
 	case peer.State != "active":
 		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
+	case peer.BundleError != "":
+		s.warn(subject, peer.StateText(), detail+"; bundle refresh fails: "+peer.BundleError, "peer", "show", peer.Domain)
 	default:
 		s.fine(subject, peer.StateText(), detail)
 	}
