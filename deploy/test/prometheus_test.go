@@ -197,7 +197,7 @@ func TestEverySeriesExists(t *testing.T) {
 	unseen := map[string]bool{"roster_federation_messages_refused_total": true, "roster_requests_refused_total": true,
 		"roster_bundle_failing": true, "roster_credentials_refused_total": true, "roster_federation_unsupported": true,
 		"roster_tls_handshakes_refused_total": true,
-		"roster_peer_refuses": true}
+		"roster_peer_refuses":                 true}
 
 	until(t, "all series exist", func() error {
 		answer, err := client.Get(node.Admin + "/metrics")

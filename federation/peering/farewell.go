@@ -71,6 +71,7 @@ func farewell(ctx context.Context, client *http.Client, address string) error {
 	if err != nil {
 		return err
 	}
+
 	defer resp.Body.Close()
 
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
