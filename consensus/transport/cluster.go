@@ -276,7 +276,13 @@ const nextAddress = 300 * time.Millisecond
 // connectTo opens a connection to a member at the first of its addresses where it answers.
 func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+
+	var dials sync.WaitGroup
+
+	defer func() {
+		cancel()
+		dials.Wait()
+	}()
 
 	isMember := func(id spiffeid.ID) error {
 		if id != member.ID {
@@ -305,7 +311,7 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 
 	dialled := []string{member.Address}
 	waiting := 1
-	c.loops.Go(func() { dial(member.Address) })
+	dials.Go(func() { dial(member.Address) })
 
 	var (
 		first error
@@ -344,7 +350,7 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 				waiting++
 				begin = false
 				next = time.After(nextAddress)
-				c.loops.Go(func() { dial(address) })
+				dials.Go(func() { dial(address) })
 			}
 		}
 
