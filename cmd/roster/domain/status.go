@@ -270,7 +270,8 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 	case peer.State != "active":
 		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
 	case peer.BundleError != "":
-		s.warn(subject, peer.StateText(), detail+"; bundle refresh fails: "+peer.BundleError, "peer", "show", peer.Domain)
+		detail += "; bundle refresh fails: " + peer.BundleError
+		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
 	default:
 		s.fine(subject, peer.StateText(), detail)
 	}
