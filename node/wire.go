@@ -71,7 +71,10 @@ func (n *Node) wire(env Env) error {
 	}
 
 	n.face = n.wireAPI()
-	startServer(n, ln.api)
+	if err := startServer(n, ln.api); err != nil {
+		return errors.Join(err, ln.close())
+	}
+
 	registerMetrics(n)
 
 	n.admin.show(n.metrics, n.Ready)
@@ -94,7 +97,7 @@ func (n *Node) wire(env Env) error {
 }
 
 // startServer serves the API on ln.
-func startServer(n *Node, ln net.Listener) {
+func startServer(n *Node, ln net.Listener) error {
 	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.HandshakeRefused),
 		n.log)
 	closeInvalid := listener.ExpireWithCertificates(n.server, n.callers.Holds)
@@ -102,6 +105,12 @@ func startServer(n *Node, ln net.Listener) {
 		n.dialled.followBundles(ctx, n.bundles, closeInvalid)
 	})
 	listener.LeaveWhile(n.server, n.draining.Load)
+	listener.CloseAborted(n.server)
+
+	if err := listener.BoundStreams(n.server); err != nil {
+		return err
+	}
+
 	n.server.RegisterOnShutdown(n.mesh.Drain)
 	n.server.RegisterOnShutdown(n.face.Drain)
 
@@ -111,6 +120,8 @@ func startServer(n *Node, ln net.Listener) {
 
 	limits := &n.cfg.Limits
 	n.serve(apiListener, n.server, n.limited(apiListener, ln, limits.Connections, limits.ConnectionsPerAddress))
+
+	return nil
 }
 
 // registerMetrics registers the metrics that read the node's state.

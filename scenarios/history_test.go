@@ -200,9 +200,14 @@ func TestAllNodesOfADomainMove(t *testing.T) {
 			return err
 		}
 
-		for i, peer := range status.Peers {
-			if !peer.Voter || peer.Address != next[i] {
-				return fmt.Errorf("%+v, want %v", status.Peers, next)
+		at := make(map[string]string, len(nodes))
+		for i, n := range nodes {
+			at[n.ID] = next[i]
+		}
+
+		for _, peer := range status.Peers { // in the order in which Raft has them
+			if !peer.Voter || peer.Address != at[peer.ID] {
+				return fmt.Errorf("%+v, want %v", status.Peers, at)
 			}
 		}
 
