@@ -49,11 +49,13 @@ type Config struct {
 	// PublicURL is the domain's base URL for the types of problems in answers; if it is
 	// empty, these types are relative.
 	PublicURL string
-	Dir       string // of the store; must exist
-	Source    publish.Source
-	Keys      Keyring
-	View      *index.View
-	Peerings  func() []directory.Peering // the domain's replicated peerings
+	// Address is the base URL of this node's API, which the nodes of peers are told; "" tells none.
+	Address  string
+	Dir      string // of the store; must exist
+	Source   publish.Source
+	Keys     Keyring
+	View     *index.View
+	Peerings func() []directory.Peering // the domain's replicated peerings
 	// Member reports whether a node of the own domain is a member of it; nil accepts all.
 	Member func(spiffeid.ID) bool
 	// Siblings returns the base URLs of the domain's other nodes; nil if there are none.

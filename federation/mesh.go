@@ -133,7 +133,7 @@ func (m *Mesh) connect() {
 	cfg := &m.cfg
 
 	m.client = &protocol.Client{
-		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs,
+		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs, Address: cfg.Address,
 		Answered: func(node protocol.Node, header http.Header) {
 			origin := m.origins.Get(node.Domain)
 			if origin == nil {
@@ -503,6 +503,17 @@ func (m *Mesh) load() error {
 	}
 
 	return nil
+}
+
+// StatedAddresses returns the addresses at which nodes of a peer say that they are reached, and which
+// the peering doesn't name.
+func (m *Mesh) StatedAddresses(peer spiffeid.TrustDomain) []string {
+	origin := m.origins.Get(peer)
+	if origin == nil {
+		return nil
+	}
+
+	return origin.Contacts.Stated()
 }
 
 // Members returns the mesh's gossip pool as this node sees it; nil while gossip is off.

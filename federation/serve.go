@@ -96,6 +96,8 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			return
 		}
 
+		s.noteAddress(id, r.Header)
+
 		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: s.traffic, To: id.TrustDomain()}
 
 		err := s.cfg.Panics.Run(contain.Request, func() error { return next(out, r, id.TrustDomain()) })
@@ -113,6 +115,18 @@ func (s *server) admits(id spiffeid.ID) bool {
 	}
 
 	return id.TrustDomain() != s.cfg.Domain || s.cfg.Member == nil || s.cfg.Member(id)
+}
+
+// noteAddress notes where a peer's node says that it is reached.
+func (s *server) noteAddress(id spiffeid.ID, header http.Header) {
+	if id.TrustDomain() == s.cfg.Domain {
+		return
+	}
+
+	base, ok := protocol.ParseAddress(header)
+	if origin := s.origins.Get(id.TrustDomain()); ok && origin != nil {
+		origin.Contacts.State(id, base)
+	}
 }
 
 // tellStanding sets the header that tells a node of another domain how this node sees its domain.

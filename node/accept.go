@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -32,6 +33,20 @@ func (ps *peers) ownAddress() string {
 	}
 
 	return ps.cfg.PublicURL
+}
+
+// invitingAddresses returns the addresses for an invitation: this node's, and those of other nodes of
+// the domain.
+func (ps *peers) invitingAddresses(us *directory.Peering) []string {
+	addresses := []string{ps.ownAddress()}
+
+	for _, other := range us.Addresses {
+		if len(addresses) < apioperator.MaxTokenAddresses && !slices.Contains(addresses, other) {
+			addresses = append(addresses, other)
+		}
+	}
+
+	return addresses
 }
 
 // Accept implements operator.Peers. The peering is pending until the other domain has taken
@@ -125,14 +140,10 @@ func acceptedAs(with directory.Peering, expected []string, already bool) (wire.A
 func (ps *peers) invitingDomain(ctx context.Context, token *apioperator.Token) (directory.Peering, error) {
 	var bundle []byte
 	if token.NeedsBundle() {
-		source := token.Address + "/bundles/" + url.PathEscape(token.Domain)
-
 		var err error
-
-		bundle, err = trust.FetchByHash(ctx, source, token.BundleHash, ps.net.fetch)
-		if err != nil {
+		if bundle, err = ps.invitedBundle(ctx, token); err != nil {
 			return directory.Peering{}, directory.Refuse(problem.Upstream,
-				"the bundle of %s can't be fetched from the token's address, so nothing was changed: %w",
+				"the bundle of %s can't be fetched from the token's addresses, so nothing was changed: %w",
 				token.Domain, err)
 		}
 	}
@@ -148,6 +159,48 @@ func (ps *peers) invitingDomain(ctx context.Context, token *apioperator.Token) (
 	}
 
 	return inviting, nil
+}
+
+// invitedBundle fetches the bundle of a token's domain from one of the token's addresses. All are
+// asked at once, because a node that is down may not answer at all.
+func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([]byte, error) {
+	var all sync.WaitGroup
+	defer all.Wait()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	type answer struct {
+		bundle []byte
+		err    error
+	}
+
+	answers := make(chan answer, len(token.Addresses))
+
+	for _, address := range token.Addresses {
+		all.Go(func() {
+			source := address + "/bundles/" + url.PathEscape(token.Domain)
+			bundle, err := trust.FetchByHash(ctx, source, token.BundleHash, ps.net.fetch)
+			answers <- answer{bundle, err}
+		})
+	}
+
+	var failed error
+
+	for range token.Addresses {
+		answer := <-answers
+
+		switch {
+		case answer.err == nil:
+			return answer.bundle, nil
+		case failed == nil:
+			failed = answer.err
+		default:
+			failed = fmt.Errorf("%w; %w", failed, answer.err)
+		}
+	}
+
+	return nil, failed
 }
 
 // offer presents the secret to one node after the other until one accepts it, and returns the

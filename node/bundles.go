@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,13 +28,86 @@ func (ps *peers) bundleEndpoint() directory.BundleEndpoint {
 	return ps.cfg.Bundles.Endpoint
 }
 
-// bundleFetcher fetches the bundles of peers from their endpoints.
-type bundleFetcher struct{ fetcher *trust.Fetcher }
+// bundleSources asks for the bundles of peers: at the agreed endpoint, and at the other nodes of a
+// peer if that doesn't answer.
+type bundleSources struct {
+	fetcher *trust.Fetcher
+	// known returns base URLs of a peer's nodes, in addition to the agreed ones.
+	known func(td spiffeid.TrustDomain) []string
+}
 
-func (f bundleFetcher) fetch(ctx context.Context, with directory.Peering) (peering.FetchedBundle, error) {
-	got, err := f.fetcher.Fetch(ctx, with.Domain, with.Endpoint, with.Bundle)
+// maxBundleSources bounds the nodes of one peer that are asked for its bundle in turn.
+const maxBundleSources = 8
 
-	return peering.FetchedBundle{JWKS: got.JWKS, News: got.News, Again: got.Again}, err
+// of returns the places at which a peer's bundle is asked for, the agreed endpoint first. The nodes
+// of the peer follow only if any node of the peer is accepted as the endpoint, too.
+func (b bundleSources) of(with directory.Peering, known []string) []directory.BundleEndpoint {
+	sources := []directory.BundleEndpoint{with.Endpoint}
+	if with.Endpoint.Profile != directory.ProfileSPIFFE || !with.Endpoint.ID.IsZero() {
+		return sources
+	}
+
+	for _, base := range slices.Concat(with.Addresses, known) {
+		source := directory.BundleEndpoint{URL: base + wire.BundlePath, Profile: directory.ProfileSPIFFE}
+		if len(sources) < maxBundleSources && !slices.Contains(sources, source) {
+			sources = append(sources, source)
+		}
+	}
+
+	return sources
+}
+
+// inTurn asks one source after the other until ask succeeds. Those that follow have a part of the
+// time left, because a host that is down doesn't answer at all. It returns the errors otherwise.
+func inTurn(ctx context.Context, sources []directory.BundleEndpoint,
+	ask func(ctx context.Context, source directory.BundleEndpoint) error) (failed []error) {
+	for i, source := range sources {
+		bound, cancel := ctx, context.CancelFunc(func() {})
+		if until, ok := ctx.Deadline(); ok {
+			bound, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(len(sources)-i))
+		}
+
+		err := ask(bound, source)
+		cancel()
+
+		if err == nil {
+			return nil
+		}
+
+		failed = append(failed, err)
+	}
+
+	return failed
+}
+
+func (b bundleSources) fetch(ctx context.Context, with directory.Peering) (peering.FetchedBundle, error) {
+	var found peering.FetchedBundle
+
+	failed := inTurn(ctx, b.of(with, b.known(with.Domain)),
+		func(ctx context.Context, source directory.BundleEndpoint) error {
+			got, err := b.fetcher.Fetch(ctx, with.Domain, source, with.Bundle)
+			found = peering.FetchedBundle{JWKS: got.JWKS, News: got.News, Again: got.Again, Source: source.URL}
+
+			return err
+		})
+
+	switch len(failed) {
+	case 0:
+		return found, nil
+	case 1:
+		return found, failed[0]
+	}
+
+	return found, fmt.Errorf("%w; %d other nodes of the peer were asked in vain: %w", failed[0], len(failed)-1,
+		failed[len(failed)-1])
+}
+
+// confirm asks for a bundle that the domain has taken: see trust.Fetcher.Confirm.
+func (b bundleSources) confirm(ctx context.Context, change *directory.BundleChange) error {
+	return errors.Join(inTurn(ctx, b.of(change.Was, nil),
+		func(ctx context.Context, source directory.BundleEndpoint) error {
+			return b.fetcher.Confirm(ctx, change.Was.Domain, source, change.Was.Bundle, change.Next)
+		})...)
 }
 
 // heldBundles are the trust bundles that this node holds, for its API.

@@ -167,6 +167,7 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.Up = status.Up
 	peer.LastAnswer = status.LastAnswer.UTC()
 	peer.UnreachableSince = status.SilentSince.UTC()
+	peer.StatedAddresses = status.Stated
 	peer.LastPage = status.LastPage.UTC()
 
 	if !status.LastPage.IsZero() {

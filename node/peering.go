@@ -79,8 +79,8 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 	}
 
 	until := time.Now().Add(life).Truncate(time.Second)
-	token := apioperator.Token{Domain: us.Domain.Name(), Address: ps.ownAddress(), BundleHash: sha256.Sum256(us.Bundle),
-		Secret: secret, Until: until.Unix()}
+	token := apioperator.Token{Domain: us.Domain.Name(), Addresses: ps.invitingAddresses(&us),
+		BundleHash: sha256.Sum256(us.Bundle), Secret: secret, Until: until.Unix()}
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprints: fingerprintsOf(us)}
 
 	return made, ps.agreements.Invite(ctx, peer, hash, until)

@@ -372,7 +372,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 
 	cfg.CheckOperator = n.orders.CheckCommand
 
-	keeper, fetcher, err := n.newKeeper()
+	keeper, sources, err := n.newKeeper()
 	if err != nil {
 		return err
 	}
@@ -390,7 +390,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
 
 	startAttester(n)
-	startCommandAudit(n, fetcher)
+	startCommandAudit(n, sources)
 
 	n.life.loop("peerings", n.agreements.Run)
 	n.life.loop("key document", func(ctx context.Context) { followKeys(ctx, store, n.keyring) })
@@ -445,15 +445,13 @@ func startAttester(n *Node) {
 	n.life.loop("attestation", n.attester.run)
 }
 
-// startCommandAudit starts the checks of changed bundles, by fetcher, and of operators'
+// startCommandAudit starts the checks of changed bundles, at their sources, and of operators'
 // commands, as members find them in the log.
-func startCommandAudit(n *Node, fetcher *trust.Fetcher) {
+func startCommandAudit(n *Node, sources bundleSources) {
 	judge := &bundleJudge{
-		found: func(change *directory.BundleChange) bool { return n.keeper.Found(change.Was.Domain, change.Next) },
-		confirm: func(ctx context.Context, change *directory.BundleChange) error {
-			return fetcher.Confirm(ctx, change.Was.Domain, change.Was.Endpoint, change.Was.Bundle, change.Next)
-		},
-		trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
+		found:   func(change *directory.BundleChange) bool { return n.keeper.Found(change.Was.Domain, change.Next) },
+		confirm: sources.confirm,
+		trail:   n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
 		unchecked: n.metrics.Unchecked.WithLabelValues(metrics.MissedEndpoint).Inc,
 		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan *directory.BundleChange, bundlesWait),
 	}
@@ -518,8 +516,9 @@ const federationBound = CloseTimeout / 4
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Inside: n.policy.Inside, PublicURL: n.cfg.PublicURL,
-		Dir:    filepath.Join(n.cfg.Data, "federation"),
-		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
+		Address: n.member().API,
+		Dir:     filepath.Join(n.cfg.Data, "federation"),
+		Source:  n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
 		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
 		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Tracer: n.tracing.Tracer(),
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
@@ -683,13 +682,16 @@ func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.
 }
 
 // newKeeper returns the keeper of peers' bundles, which does nothing before it runs.
-func (n *Node) newKeeper() (*peering.BundleKeeper, *trust.Fetcher, error) {
+func (n *Node) newKeeper() (*peering.BundleKeeper, bundleSources, error) {
 	roots, err := readRoots(n.cfg.Bundles.CA)
 	if err != nil {
-		return nil, nil, fmt.Errorf("bundles.ca: %w", err)
+		return nil, bundleSources{}, fmt.Errorf("bundles.ca: %w", err)
 	}
 
-	fetcher := trust.NewFetcher(n.bundles, roots, n.net.fetch)
+	sources := bundleSources{
+		fetcher: trust.NewFetcher(n.bundles, roots, n.net.fetch),
+		known:   func(td spiffeid.TrustDomain) []string { return n.mesh.StatedAddresses(td) },
+	}
 
 	return &peering.BundleKeeper{
 		Peerings: func() []directory.Peering {
@@ -699,13 +701,13 @@ func (n *Node) newKeeper() (*peering.BundleKeeper, *trust.Fetcher, error) {
 
 			return n.agreements.List()
 		},
-		Fetch: bundleFetcher{fetcher}.fetch,
+		Fetch: sources.fetch,
 		Propose: func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error {
 			return n.store.SetBundle(ctx, td, held, bundle)
 		},
 		Same:   trust.SameBundle,
 		Logger: n.log,
-	}, fetcher, nil
+	}, sources, nil
 }
 
 // ownBundle returns the handler's source of BundlePath; nil if it is not served.

@@ -130,3 +130,85 @@ func TestABundleIsServed(t *testing.T) {
 		}
 	})
 }
+
+// The node at whose address a domain's bundle is refreshed is dead while the domain replaces its CA.
+// Its peer gets the new bundle from another node of the domain, and its operator does nothing.
+//
+// Requirement: TRUST-002, TRUST-004
+func TestAPeersNewCAIsFollowedWithoutItsEndpoint(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Endpoints: true})
+		alpha := m.Domain("alpha.test")
+		first := fingerprintAt(t, m, "beta.test")
+
+		alpha.Nodes[0].Kill()
+		alpha.AddCA()
+		m.Eventually(10*time.Minute, "beta.test believes both CAs", func() error {
+			return fingerprintIsNot(t, m, "beta.test", first)
+		})
+		both := fingerprintAt(t, m, "beta.test")
+		alpha.UseCA()
+		m.Sleep(10 * time.Minute)
+		alpha.DropCA()
+		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error {
+			return fingerprintIsNot(t, m, "beta.test", both)
+		})
+		agent := m.Register("alpha.test", "after", 86400)
+		m.Eventually(10*time.Second, "the domains are peers as before", func() error { return m.Seen(agent) })
+
+		for _, p := range peersAt(t, m, "beta.test") {
+			if p.BundleError != "" {
+				t.Errorf("the refresh fails: %s", p.BundleError)
+			}
+		}
+	})
+}
+
+// A peer has addresses of a domain at which nothing listens, as after a restore onto other machines.
+// The domain's nodes reach the peer and state where they are, so that it follows the domain again,
+// its new bundle too. Its operator sees what to set.
+//
+// Requirement: MESH-019, TRUST-004
+func TestAPeerFindsADomainThatHasMoved(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Endpoints: true, NoGossip: true})
+		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]
+
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+
+		old := apiclient.PeerSettings{
+			Addresses: []string{"https://old-1.alpha.test:8400", "https://old-2.alpha.test:8400"},
+		}
+
+		operator := apiclient.NewDirect(beta.URL(), beta.HTTP("/ops/operator")).Operator()
+		if err := operator.SetPeer(ctx, "alpha.test", old); err != nil {
+			t.Fatal(err)
+		}
+
+		for _, node := range m.Domain("beta.test").Nodes {
+			node.Kill()
+			node.Restart()
+		}
+
+		m.Sleep(time.Minute) // until the last pull at an old address has ended
+		agent := m.Register("alpha.test", "moved", 86400)
+		m.Eventually(2*time.Minute, "each node of beta.test follows alpha.test", func() error { return m.Seen(agent) })
+
+		first := fingerprintAt(t, m, "beta.test")
+		alpha.AddCA()
+		m.Eventually(10*time.Minute, "beta.test believes both CAs", func() error {
+			return fingerprintIsNot(t, m, "beta.test", first)
+		})
+
+		m.Eventually(10*time.Minute, "the operator of beta.test sees all addresses", func() error {
+			for _, p := range peersAt(t, m, "beta.test") {
+				if len(p.StatedAddresses) != len(alpha.Nodes) {
+					return fmt.Errorf("these are %v", p.StatedAddresses)
+				}
+			}
+
+			return nil
+		})
+	})
+}

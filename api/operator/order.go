@@ -256,6 +256,7 @@ func (s *PeerSettings) Apply(peering *directory.Peering) {
 	}
 
 	if s.Addresses != nil {
+		peering.Endpoint = movedEndpoint(peering, s.Addresses)
 		peering.Addresses = s.Addresses
 	}
 
@@ -271,4 +272,21 @@ func (s *PeerSettings) Apply(peering *directory.Peering) {
 	if s.Endpoint != nil {
 		peering.Endpoint = *s.Endpoint
 	}
+}
+
+// movedEndpoint returns a peer's bundle endpoint when the peer's nodes get other addresses: if any
+// node of the peer may be the endpoint, and it is one that is gone, it moves to the first address.
+func movedEndpoint(peering *directory.Peering, addresses []string) directory.BundleEndpoint {
+	endpoint := peering.Endpoint
+	if endpoint.Profile != directory.ProfileSPIFFE || !endpoint.ID.IsZero() || len(addresses) == 0 {
+		return endpoint
+	}
+
+	for _, old := range peering.Addresses {
+		if path, is := strings.CutPrefix(endpoint.URL, old+"/"); is && !slices.Contains(addresses, old) {
+			endpoint.URL = addresses[0] + "/" + path
+		}
+	}
+
+	return endpoint
 }

@@ -13,15 +13,16 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A Token invites one domain to peer: the inviting domain, the base URL of one of its
+// A Token invites one domain to peer: the inviting domain, the base URLs of some of its
 // nodes, the SHA-256 of its bundle, a secret for one use, and an end. The invited domain
-// fetches the bundle from the address, and shows the secret to a node that the bundle
-// certifies; the answer has all other settings. As text it is about 150 characters:
+// fetches the bundle from one of the addresses, and shows the secret to a node that the bundle
+// certifies; the answer has all other settings. As text it is about 150 characters, and 20 more
+// for each further address:
 //
-//	roster-peer-2~alpha.test~ad.alpha.test:8400~END~HASH~SECRET
+//	roster-peer-2~alpha.test~a.alpha.test:8400,b.alpha.test:8400~END~HASH~SECRET
 type Token struct {
-	Domain  string // that invites
-	Address string // https://HOST[:PORT]
+	Domain    string   // that invites
+	Addresses []string // https://HOST[:PORT]; at most MaxTokenAddresses
 	// BundleHash is of the bundle as /bundles/{domain} answers it.
 	BundleHash [sha256.Size]byte
 	Secret     string
@@ -47,10 +48,14 @@ type describedDomain struct {
 const (
 	tokenPrefix    = "roster-peer-2~" // the first characters of a token's text
 	tokenSeparator = "~"
+	tokenComma     = "," // between addresses
 	tokenParts     = 5
 	tokenBase      = 36 // of the end
 	secretLength   = 26 // of crypto/rand.Text; a word that was cut or continued has another
 	oldTokenPrefix = "roster-peer-1."
+
+	// MaxTokenAddresses bounds the addresses in a token: one node of them that answers is enough.
+	MaxTokenAddresses = 3
 
 	// MaxToken bounds a token in bytes. Those of the first format hold a bundle.
 	MaxToken = 60 << 10
@@ -58,8 +63,13 @@ const (
 
 // String returns the token as one word.
 func (t *Token) String() string {
+	hosts := make([]string, len(t.Addresses))
+	for i, address := range t.Addresses {
+		hosts[i] = strings.TrimPrefix(address, "https://")
+	}
+
 	return tokenPrefix + strings.Join([]string{
-		t.Domain, strings.TrimPrefix(t.Address, "https://"), strconv.FormatInt(t.Until, tokenBase),
+		t.Domain, strings.Join(hosts, tokenComma), strconv.FormatInt(t.Until, tokenBase),
 		directory.B64.EncodeToString(t.BundleHash[:]), t.Secret,
 	}, tokenSeparator)
 }
@@ -88,7 +98,16 @@ func parseToken(word string) (token Token, ok bool) {
 		return Token{}, false
 	}
 
-	token = Token{Domain: parts[0], Address: "https://" + parts[1], Secret: parts[4]}
+	token = Token{Domain: parts[0], Secret: parts[4]}
+
+	hosts := strings.Split(parts[1], tokenComma)
+	if len(hosts) > MaxTokenAddresses {
+		return Token{}, false
+	}
+
+	for _, host := range hosts {
+		token.Addresses = append(token.Addresses, "https://"+host)
+	}
 
 	var err error
 	if token.Until, err = strconv.ParseInt(parts[2], tokenBase, 64); err != nil {
@@ -144,7 +163,7 @@ func (t *Token) Peering(own spiffeid.TrustDomain, bundle []byte) (directory.Peer
 	}
 
 	return ParsePeering(&wire.Peering{
-		Domain: t.Domain, State: string(directory.PeeringPending), Bundle: bundle, Addresses: []string{t.Address},
+		Domain: t.Domain, State: string(directory.PeeringPending), Bundle: bundle, Addresses: t.Addresses,
 	}, own)
 }
 
@@ -152,7 +171,7 @@ func (t *Token) Peering(own spiffeid.TrustDomain, bundle []byte) (directory.Peer
 func (t *Token) CheckDomain(own spiffeid.TrustDomain) (spiffeid.TrustDomain, error) {
 	domain, err := parsePeer(t.Domain, own)
 	if err == nil && t.NeedsBundle() {
-		err = checkAddresses([]string{t.Address})
+		err = checkAddresses(t.Addresses)
 	}
 
 	return domain, err

@@ -3,6 +3,7 @@ package operator
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 // Requirement: MESH-024
 func TestATokenIsOneShortWord(t *testing.T) {
 	token := Token{
-		Domain: "alpha.example", Address: "https://ad.alpha.example:8400", BundleHash: sha256.Sum256([]byte("bundle")),
-		Secret: rand.Text(), Until: time.Now().Add(time.Hour).Unix(),
+		Domain: "alpha.example", Addresses: []string{"https://ad.alpha.example:8400"},
+		BundleHash: sha256.Sum256([]byte("bundle")), Secret: rand.Text(), Until: time.Now().Add(time.Hour).Unix(),
 	}
 
 	word := token.String()
@@ -25,7 +26,7 @@ func TestATokenIsOneShortWord(t *testing.T) {
 		t.Errorf("%d characters: %s", len(word), word)
 	}
 
-	if got, err := ParseToken(word); err != nil || got != token || !got.NeedsBundle() {
+	if got, err := ParseToken(word); err != nil || !reflect.DeepEqual(got, token) || !got.NeedsBundle() {
 		t.Errorf("got %+v, %v, want %+v", got, err, token)
 	}
 
@@ -45,12 +46,34 @@ func TestATokenIsOneShortWord(t *testing.T) {
 		t.Error(err)
 	}
 
-	token.Address = "https://user:secret@ad.alpha.example"
+	token.Addresses = append(token.Addresses, "https://user:secret@ad.alpha.example")
 	if _, err := token.CheckDomain(beta); err == nil {
 		t.Error("an address with a password is taken")
 	}
 
 	if _, err := token.CheckDomain(alpha); err == nil {
 		t.Error("the domain accepts its own token")
+	}
+}
+
+// An invitation has the addresses of several nodes, so that it can be accepted while one is down. A
+// word with more than a token has is refused.
+//
+// Requirement: MESH-024
+func TestATokenHasSeveralAddresses(t *testing.T) {
+	token := Token{
+		Domain: "alpha.example", Secret: rand.Text(), Until: time.Now().Add(time.Hour).Unix(),
+		Addresses: []string{
+			"https://a.alpha.example:8400", "https://[2001:db8::2]:8400", "https://192.0.2.3:8400",
+		},
+	}
+
+	if got, err := ParseToken(token.String()); err != nil || !reflect.DeepEqual(got, token) {
+		t.Errorf("got %+v, %v, want %+v", got, err, token)
+	}
+
+	token.Addresses = append(token.Addresses, "https://d.alpha.example:8400")
+	if got, err := ParseToken(token.String()); err == nil {
+		t.Errorf("a token with four addresses is taken as %+v", got)
 	}
 }

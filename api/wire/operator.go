@@ -175,6 +175,9 @@ type Peer struct {
 	// EndedBy is us or peer for a terminated peering.
 	EndedBy   string   `json:"ended_by,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
+	// StatedAddresses are those at which its nodes say that they are reached, and which the
+	// peering does not have: they are asked too, until an operator sets them.
+	StatedAddresses []string `json:"stated_addresses,omitempty"`
 	// Gossip are addresses by which its pool is joined.
 	Gossip []string `json:"gossip,omitempty"`
 	// Theirs is how the peer sees this domain; absent if it has not said so.

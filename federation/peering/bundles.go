@@ -24,6 +24,8 @@ type FetchedBundle struct {
 	JWKS  []byte
 	News  bool          // it differs from the one in force
 	Again time.Duration // until the next fetch
+	// Source is the URL at which it was found: the endpoint's, or that of another node of the peer.
+	Source string
 }
 
 // A BundleKeeper keeps the bundles of peers equal to those of their endpoints. A node
@@ -175,7 +177,7 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 
 	if err == nil && got.News {
 		if err = k.Propose(bound, peering.Domain, peering.Bundle, got.JWKS); err == nil {
-			k.Logger.Info("a peer has a new bundle", "peer", name, "endpoint", url)
+			k.Logger.Info("a peer has a new bundle", "peer", name, "endpoint", got.Source)
 		}
 	}
 

@@ -34,6 +34,7 @@ type Client struct {
 	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
 	Traffic *Traffic
 	Codecs  *Codecs
+	Address string // of this node, for HeaderAddress; "" states none
 	// Answered is called for each response of a node, interim ones too, whatever it says.
 	Answered func(Node, http.Header)
 	// Failed is called when a request gets no response.
@@ -98,7 +99,7 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 		return "", nil, fmt.Errorf("federation: %w", err)
 	}
 
-	span.Inject(ctx, req.Header)
+	c.introduce(ctx, req)
 	req.Header.Set("Accept-Encoding", "identity") // a compressed body may unpack to any size
 
 	res, err := c.HTTP(node.Domain).Do(req)
@@ -128,6 +129,15 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 	}
 
 	return string(body), res.Header, nil
+}
+
+// introduce adds to a request where this node is reached, and its trace.
+func (c *Client) introduce(ctx context.Context, req *http.Request) {
+	span.Inject(ctx, req.Header)
+
+	if c.Address != "" {
+		req.Header.Set(HeaderAddress, c.Address)
+	}
 }
 
 // Page asks for one page of an origin's stream. It returns "" if the node has none.
@@ -200,7 +210,7 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 		return nil, fmt.Errorf("federation: %w", err)
 	}
 
-	span.Inject(ctx, req.Header)
+	c.introduce(ctx, req)
 	req.Header.Set("Content-Type", "application/json")
 
 	if codings != "" {

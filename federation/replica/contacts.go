@@ -31,6 +31,62 @@ type contacts struct {
 	headCame  time.Time
 	keysAsked time.Time
 	keysDue   bool // a pull of keys was postponed, because a pushed message caused one just before
+	stated    []statedAddress
+}
+
+// A statedAddress is the base URL at which a node of the origin says that it is reached. It is a
+// hint: it changes only which node is asked, and a node of the origin must answer there.
+type statedAddress struct {
+	node spiffeid.ID // authenticated, when it asked this node
+	base string
+}
+
+// maxStated bounds the nodes of an origin whose addresses are kept; the latest are.
+const maxStated = 8
+
+// State notes the address at which a node of the origin is reached, by its own word.
+func (ct *contacts) State(node spiffeid.ID, base string) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	stated := statedAddress{node, base}
+	if slices.Contains(ct.stated, stated) {
+		return
+	}
+
+	ct.stated = slices.DeleteFunc(ct.stated, func(s statedAddress) bool { return s.node == node })
+	ct.stated = append(ct.stated, stated)
+	ct.stated = ct.stated[max(0, len(ct.stated)-maxStated):]
+}
+
+// Stated returns the addresses that nodes of the origin stated and that the peering doesn't name,
+// the latest last.
+func (ct *contacts) Stated() []string {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	return ct.unlisted(ct.peering.Load().Addresses)
+}
+
+// unlisted returns the stated addresses that are not among the agreed ones. ct.mu is held.
+func (ct *contacts) unlisted(agreed []string) (bases []string) {
+	for _, stated := range ct.stated {
+		if !slices.Contains(agreed, stated.base) && !slices.Contains(bases, stated.base) {
+			bases = append(bases, stated.base)
+		}
+	}
+
+	return bases
+}
+
+// addresses returns those of the peering, and then those that its nodes stated. ct.mu is held.
+func (ct *contacts) addresses() []string {
+	agreed := ct.peering.Load().Addresses
+	if len(ct.stated) == 0 {
+		return agreed
+	}
+
+	return slices.Concat(agreed, ct.unlisted(agreed))
 }
 
 // A turn says which of an origin's addresses is asked for a stream.
@@ -39,8 +95,7 @@ type turn struct {
 	failedAt time.Time // when a node failed last
 }
 
-// Node returns the node that is asked at present, false if the peering names
-// none.
+// Node returns the node that is asked at present, false if none is known.
 func (ct *contacts) Node(feed *Feed) (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -80,7 +135,7 @@ func (ct *contacts) LastHeadFrom() (protocol.Node, bool) {
 }
 
 func (ct *contacts) nodeAt(turn int) (protocol.Node, bool) {
-	addresses := ct.peering.Load().Addresses
+	addresses := ct.addresses()
 	if len(addresses) == 0 {
 		return protocol.Node{}, false
 	}
@@ -94,7 +149,7 @@ func (ct *contacts) Nodes() []protocol.Node {
 	defer ct.mu.Unlock()
 
 	var all []protocol.Node
-	for i := range ct.peering.Load().Addresses {
+	for i := range ct.addresses() {
 		if n, ok := ct.nodeAt(ct.turns[directory.Mesh].n + i); ok {
 			all = append(all, n)
 		}
@@ -116,9 +171,12 @@ func (ct *contacts) failed(aud directory.Audience, node protocol.Node) {
 	ct.turns[aud] = now
 }
 
-// Lists reports whether the peering names a node.
+// Lists reports whether a node is at one of the origin's addresses.
 func (ct *contacts) Lists(node protocol.Node) bool {
-	return slices.Contains(ct.peering.Load().Addresses, node.Base)
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	return slices.Contains(ct.addresses(), node.Base)
 }
 
 // Prefer turns to a node for all streams.
@@ -126,7 +184,7 @@ func (ct *contacts) Prefer(node protocol.Node) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 
-	i := slices.Index(ct.peering.Load().Addresses, node.Base)
+	i := slices.Index(ct.addresses(), node.Base)
 	if i < 0 {
 		return
 	}

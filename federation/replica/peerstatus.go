@@ -50,6 +50,10 @@ type PeerStatus struct {
 	Theirs  Theirs
 	Refusal string
 
+	// Stated are the addresses at which nodes of the peer say that they are reached, and which the
+	// peering doesn't name.
+	Stated []string
+
 	// Unsupported says why a later release is needed to follow the peer; "" if none is.
 	// Unopened counts the stored records that need a later release, by format.
 	Unsupported string

@@ -106,6 +106,7 @@ func (o *Origin) Status() PeerStatus {
 	status.LastAnswer = last
 	status.Up = !last.IsZero() && !silent
 	status.Theirs, status.Refusal = o.Theirs.Last()
+	status.Stated = o.Contacts.Stated()
 
 	switch {
 	case peering.State == "":

@@ -560,6 +560,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 	}
 
 	d.peerState(p)
+	d.peerAddresses(p)
 	d.peerQuotas(p)
 	d.peerBundleEndpoint(p)
 	d.peerMessages(p)
@@ -632,6 +633,15 @@ func (d *diagnosis) peerState(p wire.Peer) {
 			lag,
 			cmp.Or(p.LastError, "no message from it yet"),
 		)
+	}
+}
+
+// peerAddresses names the addresses of a peer's nodes that the peering doesn't have.
+func (d *diagnosis) peerAddresses(p wire.Peer) {
+	if len(p.StatedAddresses) > 0 {
+		d.say("addresses of "+p.Domain, StatusOK, "", "its nodes say that they are at %s too, and are asked there; "+
+			"once its operator confirms that, make it permanent with \"roster peer set %s --nodes URL,…\"",
+			strings.Join(p.StatedAddresses, ", "), p.Domain)
 	}
 }
 

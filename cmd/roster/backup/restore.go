@@ -122,11 +122,77 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 		session.Note("  %s", session.CommandLine("status"))
 	}
 
+	if err := notePeers(ctx, session, client, info.Domain.Name()); err != nil {
+		session.Note("This domain's peers can't be listed: %v", err)
+	}
+
 	t := cli.Table{Head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS", "UNDONE", "DROPPED BY PEERS"}}
 	t.Add(done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations), strconv.Itoa(done.Lost),
 		strconv.Itoa(done.Exported))
 
 	return session.Print(cli.Answer{Body: reply.Body, Table: t})
+}
+
+// notePeers prints the command of the peers' operators that gives them the present addresses of this
+// domain, which differ from the agreed ones after a restore onto other machines.
+func notePeers(ctx context.Context, session connect.Session, client *apiclient.Client, domain string) error {
+	peers, _, err := client.Operator().Peers(ctx)
+	if err != nil {
+		return err
+	}
+
+	var names []string
+
+	for _, peer := range peers {
+		if peer.Agreed == "active" || peer.Agreed == "frozen" {
+			names = append(names, peer.Domain)
+		}
+	}
+
+	if len(names) == 0 {
+		return nil
+	}
+
+	raft, _, err := client.Operator().Raft(ctx)
+	if err != nil {
+		return err
+	}
+
+	members, _, err := client.Operator().Members(ctx)
+	if err != nil {
+		return err
+	}
+
+	session.Note("peers: %s. If this domain's nodes have new addresses, they tell a peer's nodes that they reach.",
+		strings.Join(names, " "))
+	session.Note("each peer's operator makes them permanent, and one whose nodes have moved too needs this:")
+	session.Note("  %s", peerCommand(domain, raft, members))
+
+	return nil
+}
+
+// peerCommand returns the command line by which a peer's operator sets the addresses of this domain.
+func peerCommand(domain string, raft *apiclient.RaftStatus, members []apiclient.Member) string {
+	var nodes, gossip []string
+
+	for _, peer := range raft.Peers {
+		if peer.API != "" {
+			nodes = append(nodes, peer.API)
+		}
+	}
+
+	for _, member := range members {
+		if member.Domain == domain {
+			gossip = append(gossip, member.Address)
+		}
+	}
+
+	command := []string{"roster", "peer", "set", domain, "--nodes", strings.Join(nodes, ",")}
+	if len(gossip) > 0 {
+		command = append(command, "--gossip", strings.Join(gossip, ","))
+	}
+
+	return strings.Join(command, " ")
 }
 
 // positionForm is the form of a position, or of its revision alone.

@@ -28,7 +28,8 @@ Import rules apply at once to registrations that are here already. Quotas (--rec
 --bytes, --owner-share) limit new registrations only.
 
 The addresses come from the invitation. If the peer's nodes move, set the new addresses with
---nodes and --gossip: at the peer, "roster raft peers -o wide" lists them.
+--nodes and --gossip: at the peer, "roster raft peers -o wide" lists them. A bundle endpoint at
+an old address moves to the first new one. Gossip addresses stay without --gossip.
 
 --peer-bundle replaces the peer's authorities at once, as when one was stolen: every node
 refuses what the dropped ones certified, ends connections by it, and fetches the peer's
@@ -178,7 +179,34 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 		noteRefresh(session, peer, settings.BundleEndpoint != nil)
 	}
 
+	if err == nil && settings.Addresses != nil {
+		err = noteMove(ctx, session, client, peer, &settings)
+	}
+
 	return err
+}
+
+// noteMove notes which of a peer's other addresses have moved with those of its nodes, and which have
+// not. was is the peer before that.
+func noteMove(ctx context.Context, session connect.Session, client *apiclient.Client, was *apiclient.Peer,
+	to *apiclient.PeerSettings) error {
+	now, err := findPeer(ctx, session, client, was.Domain)
+	if err != nil {
+		return err
+	}
+
+	switch {
+	case now.BundleEndpoint != was.BundleEndpoint && to.BundleEndpoint == nil && to.Bundle == nil:
+		session.Note("Its bundle is refreshed from %s now.", now.BundleEndpoint)
+	case now.BundleEndpoint != "" && to.BundleEndpoint == nil:
+		session.Note("Its bundle endpoint stays %s; --%s changes it.", now.BundleEndpoint, flagEndpoint)
+	}
+
+	if to.Gossip == nil && len(now.Gossip) > 0 {
+		session.Note("Its gossip addresses stay %s; --%s changes them.", strings.Join(now.Gossip, " "), flagGossip)
+	}
+
+	return nil
 }
 
 // readBundle puts the peer's authorities of --peer-bundle into the settings, and returns their

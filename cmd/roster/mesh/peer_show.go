@@ -112,6 +112,7 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 	}
 
 	t.add("addresses", strings.Join(peer.Addresses, " "))
+	t.add("addresses by its nodes", strings.Join(peer.StatedAddresses, " "))
 	t.add("gossip addresses", strings.Join(peer.Gossip, " "))
 	t.add("position here", peer.Watermark)
 	t.add("position there", peer.Tip)
