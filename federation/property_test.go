@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -291,13 +292,13 @@ func (tr *trial) change() {
 	}
 }
 
-func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*replica.MissingRecord) {
+func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted iter.Seq[directory.RID]) {
 	f := r.feed(aud)
 	if f.Cur == nil {
-		return 0, nil
+		return 0, new(replica.MissingRecords).All()
 	}
 
-	return f.Cur.State.Watermark, f.Cur.Missing
+	return f.Cur.State.Watermark, f.Cur.Missing.All()
 }
 
 // pull brings a receiver to the origin's tip.

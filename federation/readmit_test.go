@@ -107,11 +107,11 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 			must(t, o.Streams.Readmitter.Readmit())
 		}
 
-		if _, wanted := o.Streams.Pair.Mesh.Cur.Missing[late]; !wanted {
-			t.Errorf("the last entry isn't asked for: %d are", len(o.Streams.Pair.Mesh.Cur.Missing))
+		if missing := o.Streams.Pair.Mesh.Cur.Missing; !missing.Has(late) {
+			t.Errorf("the last entry isn't asked for: %d are", missing.Len())
 		}
 
-		if n := len(o.Streams.Pair.Mesh.Cur.Missing); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
+		if n := o.Streams.Pair.Mesh.Cur.Missing.Len(); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
 			t.Errorf("%d records are asked for, want %d", n, replica.ReadmitLook+replica.ReadmitBatch+1)
 		}
 	})

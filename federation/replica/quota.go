@@ -150,6 +150,25 @@ func (qs *quotas) used(st *Stream, delta store.Usage) store.Usage {
 	return all
 }
 
+// missingShare is the divisor of a quota of records that gives the number of missing records, and
+// leastMissing is the number that a small quota allows. A peer may announce records that it never
+// delivers, each of which takes memory and is requested again and again (rule S17).
+const (
+	missingShare = 16
+	leastMissing = 4096
+)
+
+// missingRoom returns how many more records of st may be missing after it changes by delta. It is
+// negative if there are more than allowed. The caller holds Change or mu of the streams.
+func (qs *quotas) missingRoom(st *Stream, delta store.Usage) int64 {
+	records := qs.Quota().Records
+	if records == 0 {
+		records = uint64(qs.cfg.Quota)
+	}
+
+	return int64(max(leastMissing, records/missingShare)) - qs.used(st, delta).Missing
+}
+
 // full reports whether nothing can be added to st.
 func (qs *quotas) full(st *Stream, delta store.Usage) bool {
 	return !qs.Quota().Fits(qs.used(st, delta), store.Usage{Records: 1, Bytes: 1})

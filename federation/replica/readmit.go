@@ -26,7 +26,7 @@ const (
 
 // newReadmission begins the scan of a stream. It reserves room for the missing records.
 func (ra *readmitter) newReadmission(st *Stream) *readmission {
-	underWay := int64(len(st.Missing))
+	underWay := int64(st.Missing.Len())
 
 	return &readmission{
 		reserved: reservation{all: store.Usage{Records: underWay}, owners: store.Owners{}},
@@ -46,7 +46,8 @@ func (ra *readmitter) Readmit() error {
 	room, freed := ra.takeRoom(), false
 	for _, feed := range ra.streams.Pair.Feeds() {
 		st := feed.Cur
-		if st == nil || st.Used.OverQuota == 0 || ra.streams.Quotas.full(st, store.Usage{}) {
+		if st == nil || st.Used.OverQuota == 0 || ra.streams.Quotas.full(st, store.Usage{}) ||
+			ra.streams.Quotas.missingRoom(st, store.Usage{}) <= 0 {
 			continue
 		}
 
@@ -81,7 +82,8 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 
 	var rids []directory.RID
 
-	for looked := 0; more && looked < ReadmitLook && len(rids) < ReadmitAtOnce; looked += ReadmitBatch {
+	most := int(min(ReadmitAtOnce, ra.streams.Quotas.missingRoom(st, store.Usage{})))
+	for looked := 0; more && looked < ReadmitLook && len(rids) < most; looked += ReadmitBatch {
 		var err error
 
 		again.after, more, err = ra.streams.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,

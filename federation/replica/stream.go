@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"math"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -15,20 +14,13 @@ type Stream struct {
 	State       store.State
 	Used        store.Usage
 	Owners      store.Owners // of the records that are held
-	Missing     map[directory.RID]*MissingRecord
+	Missing     *MissingRecords
 	RepullSince uint64       // during a repeated pull, pages made before that revision are old; else 0
 	Again       *readmission // that is under way; nil for none, guarded by change
 }
 
 func newStream(id store.StreamID) *Stream {
-	return &Stream{Id: id, Owners: store.Owners{}, Missing: map[directory.RID]*MissingRecord{}}
-}
-
-// A MissingRecord is an entry whose record isn't here.
-type MissingRecord struct {
-	digest signed.Digest
-	tries  int
-	next   time.Time // not before
+	return &Stream{Id: id, Owners: store.Owners{}, Missing: newMissingRecords()}
 }
 
 // A Feed is the sequence of an origin's streams to one audience, epoch after epoch. streams.mu
@@ -82,7 +74,7 @@ func (f *Feed) Newest() *Stream {
 		return f.Cur
 	}
 
-	return &Stream{}
+	return &Stream{Missing: newMissingRecords()}
 }
 
 // existing returns the stream of an epoch if there is one.
@@ -132,19 +124,6 @@ func (f *Feed) stream(id store.StreamID) *Stream {
 
 // live reports whether the feed's shown stream holds anything.
 func (f *Feed) live() bool { return f.Cur != nil && f.Cur.State.Live > 0 }
-
-// complete returns the revision up to which every record is here, or was requested without
-// success.
-func (st *Stream) complete() uint64 {
-	upTo := uint64(math.MaxUint64)
-	for _, w := range st.Missing {
-		if w.tries == 0 {
-			upTo = min(upTo, w.digest.Revision-1)
-		}
-	}
-
-	return upTo
-}
 
 // Changes are the results of a transaction on a stream.
 type Changes struct {

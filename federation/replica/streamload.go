@@ -68,8 +68,8 @@ func (ss *streams) fill(feed *Feed, st *Stream) error {
 			st.Owners.Add(held.Owner, store.Share{Records: takes.Records, Bytes: takes.Bytes})
 		}
 
-		if held.Record == store.RecordMissing && st.Missing[rid] == nil {
-			st.Missing[rid] = &MissingRecord{digest: held.Digest(rid)}
+		if held.Record == store.RecordMissing {
+			st.Missing.add(held.Digest(rid))
 		}
 
 		return st == feed.Cur

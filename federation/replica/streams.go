@@ -224,10 +224,10 @@ func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	ss.Reached.Store(nil)
 
 	for _, effect := range done.effects {
-		delete(st.Missing, effect.digest.RID)
-
 		if effect.missing {
-			st.Missing[effect.digest.RID] = &MissingRecord{digest: effect.digest}
+			st.Missing.add(effect.digest)
+		} else {
+			st.Missing.remove(effect.digest.RID)
 		}
 	}
 
@@ -259,11 +259,12 @@ func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 // account adds the changes of a transaction to its stream's totals. The caller holds
 // Change and mu.
 func (ss *streams) account(st *Stream, done Changes) {
+	wasFull := ss.Quotas.missingRoom(st, store.Usage{}) <= 0
 	st.State = done.State
 	st.Used = st.Used.Plus(done.Delta)
 	st.Owners.Absorb(done.owners)
 
-	if done.Delta.Records < 0 || done.Delta.Bytes < 0 {
+	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && ss.Quotas.missingRoom(st, store.Usage{}) > 0 {
 		ss.Readmitter.GiveRoom()
 	}
 }
@@ -448,7 +449,7 @@ func (ss *streams) caughtUp(position directory.Position) bool {
 		return false
 	}
 
-	have := directory.Position{Epoch: st.Id.Epoch, Revision: min(st.State.Watermark, st.complete())}
+	have := directory.Position{Epoch: st.Id.Epoch, Revision: min(st.State.Watermark, st.Missing.complete())}
 
 	return !have.Before(position)
 }
@@ -518,7 +519,7 @@ func (ss *streams) findPosition() directory.Position {
 		position.Revision = max(position.Revision, h.At) // nothing changed here in between (rule G5)
 	}
 
-	position.Revision = min(position.Revision, ss.Pair.Mesh.Cur.complete())
+	position.Revision = min(position.Revision, ss.Pair.Mesh.Cur.Missing.complete())
 
 	ss.Reached.Store(&position)
 	ss.shownUpTo = position
@@ -537,7 +538,7 @@ func (ss *streams) publish() {
 	status.Tip = max(ss.Pair.Mesh.tip, status.Watermark)
 	status.LagRevisions = status.Tip - status.Watermark
 	status.Entries = newest.State.Live
-	status.Pending = len(newest.Missing)
+	status.Pending = newest.Missing.Len()
 	status.Hidden = ss.Shown.stale
 
 	for _, feed := range ss.Pair.Feeds() {
@@ -556,12 +557,12 @@ func (ss *streams) publish() {
 
 	if private := ss.Pair.Private.Cur; private != nil {
 		status.Entries += private.State.Live
-		status.Pending += len(private.Missing)
+		status.Pending += private.Missing.Len()
 	}
 
 	ss.summary.Store(seen)
 
-	if ss.Pair.Mesh.Cur != nil && len(ss.Pair.Mesh.Cur.Missing) == 0 && ss.Reached.Load() == nil {
+	if ss.Pair.Mesh.Cur != nil && ss.Reached.Load() == nil {
 		ss.findPosition()
 	}
 }

@@ -106,7 +106,8 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 	switch {
 	case rec.Record != nil:
 		e.entry = wr.keep(st, t, old, held, rec)
-	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta):
+	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta),
+		wr.quotas.missingRoom(st, t.Delta) <= 0:
 		e.missing = false
 		wr.overQuota(held)
 	}

@@ -14,6 +14,7 @@ import (
 type Usage struct {
 	Records, Bytes int64 // on disk
 	OverQuota      int64 // entries whose records exceed a quota
+	Missing        int64 // entries whose records are to be requested
 	Unopened       Unopened
 }
 
@@ -21,6 +22,7 @@ func (u Usage) Plus(usage Usage) Usage {
 	u.Records += usage.Records
 	u.Bytes += usage.Bytes
 	u.OverQuota += usage.OverQuota
+	u.Missing += usage.Missing
 
 	for f := range u.Unopened {
 		u.Unopened[f] += usage.Unopened[f]
@@ -34,6 +36,8 @@ func (u *Usage) Count(held *Entry, n int64) {
 	switch {
 	case held.Record == RecordOverQuota:
 		u.OverQuota += n
+	case held.Record == RecordMissing:
+		u.Missing += n
 	case held.Record == RecordHeld && held.Format != 0:
 		u.Unopened[min(held.Format, otherFormats)] += n // a later release may tell more of them apart
 	}
