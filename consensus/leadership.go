@@ -138,12 +138,18 @@ func (l *leadership) lead(ctx context.Context) {
 	l.group.leading.Store(true)
 	l.replica.settle()
 	l.negotiator.proposeNext(ctx)
-	l.regranter.ask()
 
 	for {
+		agreed := l.replica.Agreed()
+
+		var again <-chan time.Time
+		if !l.regranter.regrantAll(ctx) {
+			again = time.After(regrantPause)
+		}
+
 		select {
-		case <-l.regranter.regrants:
-			l.regranter.regrantAll(ctx)
+		case <-agreed:
+		case <-again:
 		case <-l.newRules:
 			l.replaceRules(ctx)
 		case <-ctx.Done():

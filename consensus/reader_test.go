@@ -55,6 +55,69 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
+// A read that comes while the question to the majority is under way waits for the next
+// question: the answer under way may be older than a write that was acknowledged before
+// the read began. Reads that come while it waits share that next question.
+func TestAReadWaitsForAQuestionThatBeganAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		s := &newReader(&Config{}, newLifecycle(nil), nil, nil, nil, nil).confirmed
+		answers := make(chan uint64)
+		asked := 0
+
+		go s.answer(ctx, func() (directory.Position, error) {
+			asked++
+
+			select {
+			case revision := <-answers:
+				return directory.Position{Revision: revision}, nil
+			case <-ctx.Done():
+				return directory.Position{}, ctx.Err()
+			}
+		})
+
+		join := func() <-chan uint64 {
+			got := make(chan uint64, 1)
+			go func() {
+				at, err := s.join(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+
+				got <- at.Revision
+			}()
+			synctest.Wait()
+
+			return got
+		}
+
+		first := join()
+		second, third := join(), join()
+		answers <- 1
+		synctest.Wait()
+
+		if got := <-first; got != 1 {
+			t.Errorf("the first read has the answer %d", got)
+		}
+
+		for _, read := range []<-chan uint64{second, third} {
+			select {
+			case got := <-read:
+				t.Fatalf("a read has the answer %d to a question that began before it", got)
+			default:
+			}
+		}
+
+		answers <- 2
+
+		if a, b := <-second, <-third; a != 2 || b != 2 || asked != 2 {
+			t.Errorf("the later reads have the answers %d and %d of %d questions, not 2 of 2", a, b, asked)
+		}
+	})
+}
+
 // Many who ask at once share their questions.
 func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

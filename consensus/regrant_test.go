@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
@@ -65,6 +66,76 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		basis = directory.Hash{2}
 		again()
 		want("a leader with another basis", registered)
+	})
+}
+
+// Each command that may change grants has the leader decide them anew, without a further
+// command: also one that is applied after its writer was told that its outcome is unknown.
+//
+// Requirement: TRUST-013
+func TestEachChangeOfPolicyAndPeeringsIsDecidedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 1)
+		s := d.nodes[0]
+		secret := "secret"
+		active := directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}
+
+		pending := directory.Peering{Domain: beta, State: directory.PeeringPending, Mesh: true,
+			Secret: directory.HashOf([]byte(secret)), Until: time.Now().Add(time.Hour).Unix()}
+
+		decided := func(what string, before uint64) {
+			t.Helper()
+			eventually(t, what+": the verdict is of the present basis", func() bool {
+				s.Replica.mu.RLock()
+				defer s.Replica.mu.RUnlock()
+
+				basis, verdict := s.Replica.state.Policy().Basis(), s.Replica.state.Policy().Verdict()
+
+				return basis > before && verdict != nil && verdict.Policy == basis
+			})
+		}
+		basis := func() uint64 {
+			s.Replica.mu.RLock()
+			defer s.Replica.mu.RUnlock()
+
+			return s.Replica.state.Policy().Basis()
+		}
+
+		for _, change := range []struct {
+			name string
+			make func() error
+		}{
+			{"a peering", func() error { return s.SetPeering(t.Context(), pending) }},
+			{"its redemption", func() error { return s.Redeem(t.Context(), secret, active) }},
+			{"its amendment", func() error {
+				was := s.Replica.Peerings()[0]
+				now := was
+				now.State = directory.PeeringFrozen
+
+				return s.AmendPeering(t.Context(), was, now)
+			}},
+			{"a policy", func() error {
+				_, err := s.SetPolicy(t.Context(), []byte("// another"), nil)
+				return err
+			}},
+		} {
+			before := basis()
+
+			if err := change.make(); err != nil {
+				t.Fatalf("%s: %v", change.name, err)
+			}
+
+			decided(change.name, before)
+		}
+
+		before := basis()
+		hang := make(chan struct{})
+		logs[0].hang.Store(&hang)
+		problem(t, s.SetPeering(t.Context(), active), directory.OutcomeUnknown)
+		logs[0].hang.Store(nil)
+		close(hang)
+		decided("a peering that came late", before)
+		d.close()
 	})
 }
 

@@ -2,13 +2,11 @@ package consensus
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -21,15 +19,6 @@ type regranter struct {
 	replica  *Replica
 	preparer *preparer
 	proposer *proposer
-	regrants chan struct{} // holds one request to decide all grants again
-}
-
-// ask asks for all grants to be decided again.
-func (r *regranter) ask() {
-	select {
-	case r.regrants <- struct{}{}:
-	default:
-	}
 }
 
 // decideAnew returns policy's new decisions that differ from the old ones.
@@ -66,11 +55,12 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 }
 
 // regrantAll asks policy about every registration again, proposes the changes in bounded
-// commands, and at last a verdict. The next leader begins again if it is interrupted; if
-// nothing has changed since the last verdict there is nothing to do.
-func (r *regranter) regrantAll(ctx context.Context) {
+// commands, and at last a verdict. If nothing has changed since the last verdict there is
+// nothing to do. It reports whether all grants are decided; if not, the leader or the next
+// one has to begin again.
+func (r *regranter) regrantAll(ctx context.Context) bool {
 	if r.cfg.Grants == nil {
-		return
+		return true
 	}
 
 	r.replica.mu.Lock()
@@ -78,7 +68,7 @@ func (r *regranter) regrantAll(ctx context.Context) {
 	now := state.Verdict{Policy: r.replica.state.Policy().Basis(), Basis: r.cfg.Basis}
 	if v := r.replica.state.Policy().Verdict(); v != nil && *v == now {
 		r.replica.mu.Unlock()
-		return
+		return true
 	}
 
 	all := r.replica.state.Registrations().Share()
@@ -89,22 +79,11 @@ func (r *regranter) regrantAll(ctx context.Context) {
 		_, err = r.proposer.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
 	}
 
-	if err == nil {
-		return
+	if err != nil {
+		r.log.Info("deciding grants anew was interrupted", "err", err)
 	}
 
-	r.log.Info("deciding grants anew was interrupted", "err", err) // that is for the next leader, or tried again
-
-	if errors.Is(err, message.ErrNotLeader) {
-		select {
-		case <-time.After(regrantPause): // a leader writes nothing until it knows its clock to be right
-		case <-ctx.Done():
-		}
-	}
-
-	if ctx.Err() == nil {
-		r.ask()
-	}
+	return err == nil
 }
 
 // regrantThose is regrantAll of those that are named. It ends with the first error.
@@ -145,8 +124,8 @@ feed:
 	return context.Cause(ctx)
 }
 
-// regrantPause is the wait before grants are decided again after a failure, because this member
-// did not lead, or not yet.
+// regrantPause is the wait before grants are decided again after a failure. A leader writes
+// nothing until it knows its clock to be right, for one.
 const regrantPause = 200 * time.Millisecond
 
 // regranters is how many commands with new grants are on their way at a time: while

@@ -34,7 +34,6 @@ type restorer struct {
 	messenger  *messenger
 	proposer   *proposer
 	reader     *reader
-	regranter  *regranter
 	leadership *leadership
 	orders     *orderDesk
 	restores   sync.Mutex // one at a time
@@ -413,7 +412,6 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 		return done, restoreUnknown(err)
 	}
 
-	r.regranter.ask()
 	done.Now = r.replica.Position()
 	r.log.Warn("the domain was restored", "backup", done.Backup, "now", done.Now)
 

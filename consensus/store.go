@@ -448,10 +448,7 @@ func connectLeader(s *Store) {
 	cfg, log, life := s.cfg, s.log, s.life
 	s.proposer = newProposer(cfg, life, s.group, s.Replica, s.clocks)
 	s.preparer = &preparer{cfg: cfg, replica: s.Replica}
-	s.regranter = &regranter{
-		cfg: cfg, log: log, replica: s.Replica, preparer: s.preparer, proposer: s.proposer,
-		regrants: make(chan struct{}, 1),
-	}
+	s.regranter = &regranter{cfg: cfg, log: log, replica: s.Replica, preparer: s.preparer, proposer: s.proposer}
 	s.negotiator = &negotiator{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, proposer: s.proposer,
 		seating: make(chan struct{}, 1), pace: newNegotiationPace(),
@@ -478,7 +475,7 @@ func connectForwarding(s *Store) {
 	}
 	s.writes = &writeServer{
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
-		proposer: s.proposer, regranter: s.regranter, operator: s.operator, orders: s.orders,
+		proposer: s.proposer, operator: s.operator, orders: s.orders,
 		commits: s.commits,
 	}
 	s.writes.streams = &stream.Server{
@@ -527,7 +524,7 @@ func connectMembership(s *Store) {
 	}
 	s.restorer = &restorer{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
-		reader: s.reader, regranter: s.regranter, leadership: s.leadership, orders: s.orders,
+		reader: s.reader, leadership: s.leadership, orders: s.orders,
 	}
 }
 

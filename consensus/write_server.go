@@ -26,7 +26,6 @@ type writeServer struct {
 	messenger *messenger
 	preparer  *preparer
 	proposer  *proposer
-	regranter *regranter
 	operator  *operator
 	orders    *orderDesk
 	commits   *commitNotifier
@@ -102,10 +101,6 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 		if !req.Moved(command, err) {
 			if req.Renew != nil && err == nil {
 				w.leadAlone(ctx, req.Renew, &out)
-			}
-
-			if (req.Peer != nil || req.Amend != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
-				w.regranter.ask()
 			}
 
 			return out, err
