@@ -11,6 +11,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/mutants"
 )
 
 // metric returns the value of a series of a node's metrics, 0 for none.
@@ -60,7 +61,18 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	mutant := buildRelease(t, "mutant", "..", "-tags", "mutant_panic")
+	overlay, err := (&mutants.Mutant{
+		File: "federation/recordgate/gate.go",
+		Old:  "\tprojection, err := project(contents.Agent, contents.Document)\n",
+		New: "\tif strings.Contains(string(contents.Document.Bytes()), `\"mutant-panic\"`) {\n" +
+			"\t\tpanic(\"the document has the marker\")\n\t}\n\n" +
+			"\tprojection, err := project(contents.Agent, contents.Document)\n",
+	}).Overlay("..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	mutant := buildRelease(t, "mutant", "..", "-overlay", overlay)
 	p := startRelease(t, mutant.path, "--domains", "2", "--nodes", "1", "--sample", "0")
 	reader := p.Domains[1].Nodes[0]
 	ada, bob := p.client(0, 0, "agent/ada"), p.client(1, 0, "agent/bob")

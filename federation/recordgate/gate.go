@@ -130,8 +130,6 @@ func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signe
 		return nil, nil
 	}
 
-	mutate(contents.Document)
-
 	projection, err := project(contents.Agent, contents.Document)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ package mutants
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,6 +37,28 @@ func (m *Mutant) apply(module string) ([]byte, error) {
 	}
 
 	return bytes.Replace(source, []byte(m.Old), []byte(m.New), 1), nil
+}
+
+// Overlay writes the source with the bug into dir, and returns the file for go build's -overlay.
+func (m *Mutant) Overlay(module, dir string) (path string, err error) {
+	source, err := m.apply(module)
+	if err != nil {
+		return "", err
+	}
+
+	root, err := filepath.Abs(module)
+	if err != nil {
+		return "", err
+	}
+
+	planted, path := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
+
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.File): planted}})
+	if err != nil {
+		return "", err
+	}
+
+	return path, errors.Join(os.WriteFile(planted, source, 0o600), os.WriteFile(path, replace, 0o600))
 }
 
 // All are the mutants, the most dangerous first.

@@ -2,7 +2,6 @@ package mutants
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -85,34 +84,13 @@ func TestEveryMutantIsCaught(t *testing.T) {
 func (m *Mutant) test(t *testing.T) ([]byte, error) {
 	t.Helper()
 
-	source, err := m.apply(module)
+	overlay, err := m.Overlay(module, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
-	}
-
-	root, err := filepath.Abs(module)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	dir := t.TempDir()
-	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
-
-	replace, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(root, m.File): planted},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for file, data := range map[string][]byte{planted: source, overlay: replace} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 
 	test := exec.CommandContext(t.Context(), "go", "test", "-count", "1", "-run", "^"+m.Test+"$", "./"+m.Package)
-	test.Dir = root
+	test.Dir = module
 	// Tests that build the program build it with the bug too.
 	test.Env = append(os.Environ(), fmt.Sprintf("GOFLAGS=%s -overlay=%s", os.Getenv("GOFLAGS"), overlay), "MUTANTS=")
 
