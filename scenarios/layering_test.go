@@ -58,7 +58,7 @@ var layers = map[string][]string{
 	// a registration as ranking reads it: sections, counts, labels, spam flags
 	"discovery/content":  {"directory", "discovery/analysis", "directory/sorting"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
-	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "trust/workload", "directory/signed",
+	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "directory/signed",
 		"directory/strictjson", "directory/sorting"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
@@ -94,9 +94,7 @@ var layers = map[string][]string{
 	"trust/card":        {"directory", "directory/strictjson", "trust/compact"},          // signed A2A agent cards
 	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
 	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
-	// the client of the SPIFFE Workload API
-	"trust/workload": {},
-	"trust/audit":    {"directory", "directory/strictjson", "directory/sorting"},
+	"trust/audit":       {"directory", "directory/strictjson", "directory/sorting"},
 	// rooms of federation
 	// other domains' pages and records on disk
 	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed"},
@@ -246,7 +244,7 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"directory/span", "directory/sse", "directory/operatorproof", "limit", "discovery", "discovery/analysis",
 	"discovery/content",
 	"discovery/postings", "trust", "trust/policy", "trust/audit", "trust/card", "trust/compact",
-	"trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup",
+	"trust/credentials", "consensus", "consensus/state", "consensus/disk", "consensus/backup",
 	"consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport", "federation",
 	"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
 	"federation/replica", "federation/evidence",
@@ -268,17 +266,16 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
 	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},
 	// there, whether another process has the log
-	"go.etcd.io/bbolt": {"federation/store", "consensus/disk"},
-	"github.com/go-jose/go-jose/v4": {"trust", "trust/card", "trust/compact", "trust/credentials",
-		"trust/workload"},
+	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk"},
+	"github.com/go-jose/go-jose/v4":          {"trust", "trust/card", "trust/compact", "trust/credentials"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
-	"github.com/spiffe/go-spiffe/v2":         {"trust", "trust/workload"},
-	"google.golang.org/protobuf":             {"trust/workload", "node/tracing"},
+	"github.com/spiffe/go-spiffe/v2":         {"trust"},
+	"google.golang.org/protobuf":             {"node/tracing"},
 	"go.opentelemetry.io/otel":               {"directory/span", "node/tracing"}, // the API: spans and their contexts
 	"go.opentelemetry.io/otel/sdk":           {"node/tracing"},
 	"go.opentelemetry.io/otel/exporters":     {"node/tracing"},
 	"go.opentelemetry.io/proto/otlp":         {"node/tracing"}, // its package collector links gRPC
-	"google.golang.org/grpc":                 {testsOnly},      // its templates keep every method in the program
+	"google.golang.org/grpc":                 {"trust"},        // the Workload API
 	"github.com/gorilla/mux":                 {"api"},
 	"github.com/getkin/kin-openapi":          {testsOnly},
 	"github.com/modelcontextprotocol/go-sdk": {"api/mcp", "gateway"}, // its server, its client
@@ -299,9 +296,9 @@ var homes = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory/schema"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node, its rooms and the harness hand on
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "trust/workload", "node/doctor", "scenarios/mesh"},
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node/doctor", "scenarios/mesh"},
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node/dev", "scenarios/mesh"},
-	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "trust/workload", "node/dev"},
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node/dev"},
 
 	// small, and pure or nearly so
 	// raft's logger

@@ -21,6 +21,8 @@ var outbound = map[string][]string{
 		"LookupAddr", "DefaultResolver"},
 	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
 	"net/http":   {"Get", "Head", "Post", "PostForm", "Client", "Transport", "DefaultClient", "DefaultTransport"},
+
+	"github.com/spiffe/go-spiffe/v2/workloadapi": {"New", "NewX509Source", "NewJWTSource", "NewBundleSource"},
 }
 
 // guardedFiles are the files of the gateway, and of the commands that fetch documents, that

@@ -14,14 +14,23 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/exp/bundle/witbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/trust/workload"
 )
 
-// tokenTimeout bounds the request of one JWT-SVID or WIT-SVID.
-const tokenTimeout = 10 * time.Second
+const (
+	tokenTimeout = 10 * time.Second // of the request of one JWT-SVID or WIT-SVID
+	redialMax    = 5 * time.Second  // between two dials of an endpoint that is away
+	dialTimeout  = 5 * time.Second
+	rewatchAfter = 30 * time.Second // the longest wait after the library gave a watch up
+)
 
 // ErrNoJWTSVID is the error of a source that cannot get JWT-SVIDs.
 var ErrNoJWTSVID = errors.New("this identity is read from files; JWT-SVIDs need a Workload API")
@@ -34,7 +43,7 @@ type WorkloadAPI struct {
 	address string
 	bundles *Bundles
 	accept  func(spiffeid.ID) bool
-	client  *workload.Client
+	client  *workloadapi.Client
 	first   chan struct{} // closed when source is set
 	wits    bool          // follow WIT bundles; set before Run
 	wit     witCache
@@ -57,15 +66,35 @@ type bundleSets struct {
 // CheckWorkloadAPI returns an error unless address has the form of a Workload API's:
 // unix:///PATH or tcp://IP:PORT (SPIFFE Workload Endpoint, 4).
 func CheckWorkloadAPI(address string) error {
-	_, err := workload.ParseAddress(address)
-	return err
+	target, err := workloadapi.TargetFromAddress(address)
+	if err != nil {
+		return err
+	}
+
+	// The library takes the first part of a path after two slashes for a host.
+	if strings.HasPrefix(target, "unix:") && !strings.HasPrefix(target, "unix:///") {
+		return errors.New("a unix URI has three slashes before the path: unix:///PATH")
+	}
+
+	return nil
 }
 
 // OpenWorkloadAPI returns the Workload API at address, which need not be reachable yet.
 // Of the SVIDs that it offers, the first that accept returns true for is used. Run must
 // be called; it keeps b up to date.
 func OpenWorkloadAPI(address string, bundles *Bundles, accept func(spiffeid.ID) bool) (*WorkloadAPI, error) {
-	parsed, err := workload.ParseAddress(address)
+	if err := CheckWorkloadAPI(address); err != nil {
+		return nil, fmt.Errorf("the Workload API at %s: %w", address, err)
+	}
+
+	// The endpoint is on this machine: no proxy of the environment leads to it, and
+	// dialling it often costs nobody anything.
+	redial := backoff.DefaultConfig
+	redial.MaxDelay = redialMax
+
+	client, err := workloadapi.New(context.Background(), workloadapi.WithAddr(address),
+		workloadapi.WithDialOptions(grpc.WithNoProxy(),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: dialTimeout})))
 	if err != nil {
 		return nil, fmt.Errorf("the Workload API at %s: %w", address, err)
 	}
@@ -74,7 +103,7 @@ func OpenWorkloadAPI(address string, bundles *Bundles, accept func(spiffeid.ID) 
 		address: address,
 		bundles: bundles,
 		accept:  accept,
-		client:  workload.New(parsed),
+		client:  client,
 		first:   make(chan struct{}),
 		sets:    bundleSets{applied: map[spiffeid.TrustDomain]*spiffebundle.Bundle{}},
 		err:     errors.New("no answer yet"),
@@ -93,29 +122,43 @@ func (w *WorkloadAPI) Run(ctx context.Context, log *slog.Logger) {
 	var wg sync.WaitGroup
 
 	wg.Go(func() {
-		w.client.WatchX509(ctx,
-			func(update *workload.X509Update) { w.updateX509(log, update) },
-			func(err error) { w.updateFailed(ctx, log, err) })
+		svids := &svidWatch{ctx: ctx, log: log, api: w}
+		rewatch(ctx, func() error { return w.client.WatchX509Context(ctx, svids) })
 	})
 
 	wg.Go(func() {
-		keys := &keyWatch{ctx: ctx, log: log, kind: "JWT-SVIDs"}
-		w.client.WatchJWTBundles(ctx, func(set *jwtbundle.Set) {
-			w.updateKeys(keys, func() { w.sets.jwt = set })
-		}, keys.failed)
+		keys := &keyWatch{ctx: ctx, log: log, api: w, kind: "JWT-SVIDs"}
+		rewatch(ctx, func() error { return w.client.WatchJWTBundles(ctx, keys) })
 	})
 
 	if w.wits {
 		wg.Go(func() {
-			keys := &keyWatch{ctx: ctx, log: log, kind: "WIT-SVIDs"}
-			w.client.WatchWITBundles(ctx, func(set *witbundle.Set) {
-				w.updateKeys(keys, func() { w.sets.wit = set })
-			}, keys.failed)
+			keys := &keyWatch{ctx: ctx, log: log, api: w, kind: "WIT-SVIDs"}
+			rewatch(ctx, func() error { return w.client.WatchWITBundles(ctx, keys) })
 		})
 	}
 
 	wg.Wait()
-	w.client.Close()
+
+	if err := w.client.Close(); err != nil {
+		log.Error("the connection to the Workload API can't be closed", "err", err)
+	}
+}
+
+// rewatch repeats a watch until ctx ends. The library does so itself, except after
+// InvalidArgument, Unimplemented and Canceled: an endpoint may be upgraded, though.
+func rewatch(ctx context.Context, watch func() error) {
+	for ctx.Err() == nil {
+		wait := rewatchAfter
+		if err := watch(); status.Code(err) == codes.Canceled {
+			wait = time.Second
+		}
+
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
 }
 
 // Source waits for the first valid SVID and returns its source, which is updated from
@@ -156,27 +199,34 @@ func (w *WorkloadAPI) Err() error {
 	return fmt.Errorf("the Workload API at %s: %w", w.address, w.err)
 }
 
-// updateX509 applies and logs an update of SVIDs and bundles.
-func (w *WorkloadAPI) updateX509(log *slog.Logger, update *workload.X509Update) {
-	svid, refused, err := w.apply(update, time.Now())
+// A svidWatch takes the updates of X.509-SVIDs and their bundles.
+type svidWatch struct {
+	ctx context.Context // of the watch
+	log *slog.Logger
+	api *WorkloadAPI
+}
+
+// OnX509ContextUpdate applies and logs an update.
+func (s *svidWatch) OnX509ContextUpdate(update *workloadapi.X509Context) {
+	svid, refused, err := s.api.apply(update, time.Now())
 	if err != nil {
-		w.setError(log, err)
+		s.api.setError(s.log, err)
 		return
 	}
 
 	if refused != nil {
-		log.Error("invalid parts of an update from the Workload API; the previous ones stay in use", "err", refused)
+		s.log.Error("invalid parts of an update from the Workload API; the previous ones stay in use", "err", refused)
 	}
 
 	if svid != nil {
-		log.Info("new SVID", "id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter)
+		s.log.Info("new SVID", "id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter)
 	}
 }
 
-// updateFailed notes an update that cannot be parsed, or the end of the watch.
-func (w *WorkloadAPI) updateFailed(ctx context.Context, log *slog.Logger, err error) {
-	if ctx.Err() == nil {
-		w.setError(log, err)
+// OnX509ContextWatchError notes an update that cannot be parsed, or the end of the watch.
+func (s *svidWatch) OnX509ContextWatchError(err error) {
+	if s.ctx.Err() == nil {
+		s.api.setError(s.log, err)
 	}
 }
 
@@ -199,7 +249,7 @@ func (w *WorkloadAPI) setError(log *slog.Logger, err error) {
 // it is a new one. When the SVID or the bundle of its own domain is invalid, nothing
 // changes. refused names the invalid bundles of other domains and the gateway's invalid
 // SVID, which alone stay as they were.
-func (w *WorkloadAPI) apply(update *workload.X509Update, now time.Time) (svid *x509svid.SVID, refused, err error) {
+func (w *WorkloadAPI) apply(update *workloadapi.X509Context, now time.Time) (svid *x509svid.SVID, refused, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
@@ -255,7 +305,7 @@ func (w *WorkloadAPI) choose(svids []*x509svid.SVID) (*x509svid.SVID, error) {
 }
 
 // applyGateway takes the gateway's SVID of an update into use, for the node with that ID.
-func (w *WorkloadAPI) applyGateway(update *workload.X509Update, node spiffeid.ID, now time.Time) error {
+func (w *WorkloadAPI) applyGateway(update *workloadapi.X509Context, node spiffeid.ID, now time.Time) error {
 	svid := gatewaySVID(update.SVIDs, node)
 	if svid == nil {
 		w.gateway = nil
@@ -390,14 +440,31 @@ func (s *bundleSets) joined(authorities *x509bundle.Bundle) *spiffebundle.Bundle
 	return bundle
 }
 
-// A keyWatch logs the failures of one watch of keys, each reason once: a Workload API
-// need not support the profile.
+// A keyWatch takes the updates of the keys of one kind of tokens. It logs its failures,
+// each reason once: a Workload API need not support the profile.
 type keyWatch struct {
 	ctx    context.Context // of the watch
 	log    *slog.Logger
+	api    *WorkloadAPI
 	kind   string // of the SVIDs that the keys sign
 	logged string // the last error
 }
+
+// OnJWTBundlesUpdate implements workloadapi.JWTBundleWatcher.
+func (k *keyWatch) OnJWTBundlesUpdate(set *jwtbundle.Set) {
+	k.api.updateKeys(k, func() { k.api.sets.jwt = set })
+}
+
+// OnJWTBundlesWatchError implements workloadapi.JWTBundleWatcher.
+func (k *keyWatch) OnJWTBundlesWatchError(err error) { k.failed(err) }
+
+// OnWITBundlesUpdate implements workloadapi.WITBundleWatcher.
+func (k *keyWatch) OnWITBundlesUpdate(set *witbundle.Set) {
+	k.api.updateKeys(k, func() { k.api.sets.wit = set })
+}
+
+// OnWITBundlesWatchError implements workloadapi.WITBundleWatcher.
+func (k *keyWatch) OnWITBundlesWatchError(err error) { k.failed(err) }
 
 func (k *keyWatch) failed(err error) {
 	if k.ctx.Err() != nil || err.Error() == k.logged {
@@ -424,7 +491,7 @@ func (s *Source) JWTSVID(ctx context.Context, audience string) (token string, ex
 	defer cancel()
 
 	id := s.SVID().ID
-	svid, err := s.api.client.FetchJWTSVID(ctx, audience, id)
+	svid, err := s.api.client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: audience, Subject: id})
 
 	switch {
 	case err != nil:

@@ -9,8 +9,9 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/exp/svid/witsvid"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/trust/workload"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // witRetry is the wait after a failed renewal of a WIT-SVID that is still valid.
@@ -44,7 +45,7 @@ func (s *Source) WITSVID(ctx context.Context, now time.Time) (*witsvid.SVID, err
 
 // get returns a valid WIT-SVID of an identity, cached or new.
 func (c *witCache) get(
-	ctx context.Context, client *workload.Client, id spiffeid.ID, now time.Time,
+	ctx context.Context, client *workloadapi.Client, id spiffeid.ID, now time.Time,
 ) (*witsvid.SVID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,14 +71,14 @@ func (c *witCache) get(
 	return c.svid, nil
 }
 
-func fetchWIT(ctx context.Context, client *workload.Client, id spiffeid.ID) (*witsvid.SVID, error) {
+func fetchWIT(ctx context.Context, client *workloadapi.Client, id spiffeid.ID) (*witsvid.SVID, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
 
-	svid, err := client.FetchWITSVID(ctx, id)
+	svid, err := client.FetchWITSVID(ctx, id.String())
 
 	switch {
-	case workload.CodeOf(err) == workload.Unimplemented:
+	case status.Code(err) == codes.Unimplemented:
 		return nil, fmt.Errorf("the API does not support WIT-SVIDs: %w", err)
 	case err != nil:
 		return nil, err

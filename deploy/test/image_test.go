@@ -14,8 +14,11 @@ import (
 	"testing"
 )
 
-// maxImage bounds the image's files, in bytes.
-const maxImage = 35_000_000
+// Bounds of the program and of all files of the image, in bytes.
+const (
+	maxProgram = 40_000_000
+	maxImage   = 45_000_000
+)
 
 // An image is the built image, unpacked.
 type image struct {
@@ -229,6 +232,10 @@ func TestTheImageIsSmallAndHasNothingButTheBinary(t *testing.T) {
 
 	if size > maxImage {
 		t.Errorf("the image has %d bytes, over %d", size, maxImage)
+	}
+
+	if program := built.files["/roster"].Size(); program > maxProgram {
+		t.Errorf("the program has %d bytes, over %d", program, maxProgram)
 	}
 
 	files := slices.Sorted(maps.Keys(built.files))
