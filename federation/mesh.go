@@ -134,10 +134,10 @@ func (m *Mesh) connect() {
 
 	m.client = &protocol.Client{
 		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs, Address: cfg.Address,
-		Answered: func(node protocol.Node, header http.Header) {
+		Answered: func(node protocol.Node, header http.Header) error {
 			origin := m.origins.Get(node.Domain)
 			if origin == nil {
-				return
+				return nil
 			}
 
 			origin.Answers.Answered()
@@ -145,6 +145,12 @@ func (m *Mesh) connect() {
 			if standing, ok := protocol.ParseStanding(header); ok {
 				origin.Theirs.Note(node, standing)
 			}
+
+			if !origin.Contacts.Lists(node) {
+				return errMoved // a node that is at none of the origin's addresses any more
+			}
+
+			return nil
 		},
 		Failed: func(node protocol.Node, err error) {
 			if origin := m.origins.Get(node.Domain); origin != nil && protocol.RejectsCertificate(err) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +127,58 @@ func TestAStandingIsReadLeniently(t *testing.T) {
 			t.Errorf("%q has a state", text)
 		}
 	}
+}
+
+// A domain whose peer gets addresses at which nothing answers learns that within 30 seconds, though
+// the peer's nodes hold pulls at its node at that moment.
+//
+// Requirement: OPS-043
+func TestADomainSeesSoonThatAPeerCannotReachIt(t *testing.T) {
+	for wait := time.Minute; wait < 90*time.Second; wait += 5 * time.Second { // at any moment of a pull
+		synctest.Test(t, func(t *testing.T) { seesThatAPeerCannotReachIt(t, wait) })
+	}
+}
+
+func seesThatAPeerCannotReachIt(t *testing.T, wait time.Duration) {
+	w := newWorld()
+	us, peer := newModel(alpha, beta), newModel(beta, alpha)
+	own := w.open(t, t.TempDir(), 1, us, active(beta, 1, 2, 3))
+	us.listKeys(nil, own.keys)
+
+	defer own.run(t)()
+
+	var (
+		moved atomic.Bool
+		keys  []*keyring
+	)
+
+	for n := 1; n <= 3; n++ {
+		node := w.open(t, t.TempDir(), n, peer)
+		node.cfg.Peerings = func() []directory.Peering {
+			if moved.Load() {
+				return []directory.Peering{active(alpha, 9)}
+			}
+
+			return []directory.Peering{active(alpha, 1)}
+		}
+		node.reopen(t)
+
+		keys = append(keys, node.keys)
+
+		defer node.run(t)()
+	}
+
+	peer.listKeys(nil, keys...)
+	eventually(t, 2*time.Minute, "active", func() bool { return own.Peers()[0].State == "active" })
+	time.Sleep(wait)
+	moved.Store(true)
+	peer.register("agent", 7200) // its nodes look at their peerings
+
+	began := time.Now()
+
+	eventually(t, 30*time.Second, "refused", func() bool {
+		is := own.Peers()[0]
+		return is.State == "refused" && is.Refusal == "unreachable"
+	})
+	t.Logf("after %v", time.Since(began))
 }

@@ -68,7 +68,9 @@ func (w *watcher) watch(ctx context.Context, origin *replica.Origin) {
 		}
 
 		_, silent, _ := origin.Answers.Last()
-		if time.Since(silent) > w.cfg.Stretch.of(callAfter) && time.Since(called) > w.cfg.Stretch.of(callAfter) {
+		isSilent := time.Since(silent) > w.cfg.Stretch.of(callAfter)
+
+		if time.Since(called) > w.cfg.Stretch.of(callAfter) && (isSilent || origin.Theirs.Doubtful()) {
 			called = time.Now()
 			calls.Go(func() { w.call(ctx, origin) })
 		}
@@ -141,9 +143,9 @@ func (w *watcher) log(status *replica.PeerStatus, before, now peerPhase) {
 	}
 }
 
-// call asks all nodes of a peer at once whether they answer, so that a peer of which one
-// node answers is not called unreachable because others don't. The first that answers is
-// the one to follow from now on.
+// call asks all nodes of a peer at once whether they answer, and how they see this domain, so that
+// a peer of which one node answers is not called unreachable because others don't, nor a refusal
+// of one taken for the peer's. The first that answers is the one to follow from now on.
 func (w *watcher) call(ctx context.Context, origin *replica.Origin) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Stretch.of(callTime))
 	defer cancel()

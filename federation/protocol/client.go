@@ -35,8 +35,9 @@ type Client struct {
 	Traffic *Traffic
 	Codecs  *Codecs
 	Address string // of this node, for HeaderAddress; "" states none
-	// Answered is called for each response of a node, interim ones too, whatever it says.
-	Answered func(Node, http.Header)
+	// Answered is called for each response of a node, interim ones too, whatever it says. An error
+	// ends a pull that the node holds.
+	Answered func(Node, http.Header) error
 	// Failed is called when a request gets no response.
 	Failed func(Node, error)
 }
@@ -57,7 +58,7 @@ type Held struct {
 
 // Hold is Get for a request that the node may hold until it has news. The first response,
 // each further one and the answer must arrive within silence of each other; otherwise Hold
-// returns ErrSilent.
+// returns ErrSilent. An error of Answered ends it too.
 func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values, limit int,
 	silence time.Duration) (held Held, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -75,16 +76,20 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 			}
 
 			watchdog.Reset(silence)
-			c.Answered(node, http.Header(header))
 
-			return nil
+			err := c.Answered(node, http.Header(header))
+			if err != nil {
+				cancel(err)
+			}
+
+			return err
 		},
 	})
 
 	held.Text, held.Header, err = c.get(traced, node, path, q, limit, func() { watchdog.Stop() })
 	held.Pinged = pings.Load() > 0
 
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrSilent) {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, ctx.Err()) {
 		err = fmt.Errorf("ask %s: %w", node.Base, cause)
 	}
 
@@ -110,7 +115,8 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 	defer res.Body.Close()
 
 	began()
-	c.Answered(node, res.Header)
+
+	_ = c.Answered(node, res.Header) // the answer is here
 
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
 	c.Traffic.Add(node.Domain, len(body), 0)
@@ -223,7 +229,7 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 		return nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 
-	c.Answered(node, res.Header)
+	_ = c.Answered(node, res.Header) // the answer is here
 
 	return res, nil
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,21 @@ func (ss *standings) Last() (last Theirs, refusal string) {
 	}
 
 	return last, ""
+}
+
+// Doubtful reports whether a node refuses this domain and that doesn't count yet: the other nodes of
+// the peer have the word.
+func (ss *standings) Doubtful() bool {
+	_, refusal := ss.Last()
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	now := time.Now()
+
+	return refusal == "" && slices.ContainsFunc(ss.all, func(theirs Theirs) bool {
+		return now.Sub(theirs.At) < standingFor && refuses(theirs.State)
+	})
 }
 
 // refuses reports whether a domain in that state at a peer has nothing taken from it there.
