@@ -148,15 +148,7 @@ func (m *runningMesh) start(ctx context.Context) error {
 		return err
 	}
 
-	if err := m.peerAll(ctx); err != nil {
-		return err
-	}
-
-	if err := m.registerSamples(ctx); err != nil {
-		return err
-	}
-
-	if err := m.awaitMesh(ctx); err != nil {
+	if err := m.peerOnce(ctx); err != nil {
 		return err
 	}
 
@@ -223,6 +215,42 @@ func (m *runningMesh) stop() error {
 	}
 
 	return g.Wait()
+}
+
+// resumeTime is how long a mesh that was stopped and started again waits until all domains show each
+// other's agents, which its operators may have ended.
+const resumeTime = 10 * time.Second
+
+// peerOnce makes the domains peers, registers the sample agents, and waits until every node shows
+// them. Peerings of an earlier start stay as operators left them: frozen, ended or without exports.
+func (m *runningMesh) peerOnce(ctx context.Context) error {
+	if !m.Peered {
+		if err := m.peerAll(ctx); err != nil {
+			return err
+		}
+
+		m.Peered = true
+
+		if err := m.registerSamples(ctx); err != nil {
+			return err
+		}
+
+		return m.awaitMesh(ctx)
+	}
+
+	if err := m.registerSamples(ctx); err != nil {
+		return err
+	}
+
+	bound, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
+
+	if err := m.awaitMesh(bound); err != nil {
+		m.note("The peerings are as their operators left them, and not every agent is shown everywhere: %v", err)
+		m.note("\"roster peer list\" and \"roster peer show DOMAIN\" show why.")
+	}
+
+	return ctx.Err()
 }
 
 // peerAll makes every domain a peer of every other, by the operator's command of

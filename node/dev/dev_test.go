@@ -15,6 +15,8 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
@@ -141,6 +143,73 @@ func TestDevIsAMesh(t *testing.T) {
 	}
 
 	requireCrossing(t, again)
+}
+
+// A mesh that starts again leaves peerings as operators left them: a frozen peer stays frozen, and a
+// removed one is none.
+//
+// Requirement: OPS-002
+func TestDevLeavesPeeringsToOperators(t *testing.T) {
+	o := Options{Domains: 3, Nodes: 1, Port: 0, Dir: t.TempDir(), Sample: 3}
+	m, _, stop := runDev(t, o)
+	alpha, beta, gamma := m.Domains[0], m.Domains[1], m.Domains[2]
+
+	frozen, err := beta.peering()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	frozen.State = directory.PeeringFrozen
+
+	if err := operatorOf(t, alpha).SetPeering(t.Context(), operator.WirePeering(frozen)); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := operatorOf(t, gamma).ChangePeering(t.Context(), "alpha.test", apiclient.PeerRemove); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	_, printed, _ := runDev(t, o)
+
+	for _, of := range []struct {
+		domain     Domain
+		peer, want string
+	}{{alpha, "beta.test", "frozen"}, {gamma, "alpha.test", "terminated"}, {gamma, "beta.test", "active"}} {
+		peers, _, err := operatorOf(t, of.domain).Peers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		state := "terminated" // an ended peering is not shown after a restart
+		for _, peer := range peers {
+			if peer.Domain == of.peer {
+				state = peer.Agreed
+			}
+		}
+
+		if state != of.want {
+			t.Errorf("%s has %s as %s, want %s", of.domain.TrustDomain, of.peer, state, of.want)
+		}
+	}
+
+	if !strings.Contains(printed(), "as their operators left them") {
+		t.Errorf("dev doesn't say why not every agent is shown:\n%s", printed())
+	}
+}
+
+func operatorOf(t *testing.T, d Domain) *apiclient.Operator {
+	t.Helper()
+
+	c, err := d.client(d.Nodes[0].API, "/ops/operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return c.Operator()
 }
 
 // requireCrossing fails unless gamma.test shows an agent of alpha.test with

@@ -25,7 +25,10 @@ import (
 // A Mesh is the contents of mesh.json, which describes a development mesh for people
 // and for scripts.
 type Mesh struct {
-	Ready   bool     `json:"ready"`
+	Ready bool `json:"ready"`
+	// Peered is whether all domains were made peers of each other. From then on the peerings are
+	// their operators'.
+	Peered  bool     `json:"peered,omitzero"`
 	Domains []Domain `json:"domains"`
 }
 
