@@ -26,6 +26,16 @@ type quietOperator struct{ set func(directory.Peering) }
 
 func (quietOperator) Keys() wire.KeysStatus { return wire.KeysStatus{Keys: []wire.SigningKey{}} }
 
+func (quietOperator) PreviewPolicy(context.Context, string) (wire.PolicyPreview, error) {
+	return wire.PolicyPreview{
+		Peers: []wire.PeerPreview{{
+			Domain:    "beta.test",
+			Withdrawn: wire.ChangedExports{Total: 1, Agents: []string{"weather"}},
+		}},
+		Unknown: []wire.UnknownDomain{{Domain: "bta.test", Near: "beta.test"}},
+	}, nil
+}
+
 func (quietOperator) RotateKey(context.Context) error { return errNoLeader }
 
 func (quietOperator) RevokeKey(context.Context, string) error { return errNoLeader }

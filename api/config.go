@@ -15,6 +15,7 @@ import (
 	surface "github.com/roster-mesh/roster/api/discovery"
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
@@ -84,7 +85,9 @@ type Config struct {
 	View     *index.View
 	Policy   Policy
 	Records  ad.Records
-	Finder   Finder
+	// Recipients returns the peers to which a registration of the domain is sent, or not.
+	Recipients func(*directory.Entry) []wire.Recipient
+	Finder     Finder
 	// StrictFilters takes every discovery query as strict: a filter that can't be applied
 	// fails it (XU-012).
 	StrictFilters bool

@@ -36,6 +36,7 @@ func (s *Server) table() []route {
 		{"GET", "/ad/r/{id}", reader, quiet, surfaces.ad.Get()},
 		{"GET", "/ad/r/{id}/record", reader, quiet, surfaces.ad.Record},
 		{"GET", "/ad/r/{id}/proof", reader, quiet, surfaces.ad.Proof},
+		{"GET", "/ad/r/{id}/audience", reader, quiet, surfaces.ad.Audience},
 		{"GET", "/ad/r/{id}/transfer", reader, quiet, surfaces.ad.Offer},
 		{"GET", "/ad/transfers", reader, quiet, surfaces.ad.Offers},
 		{"GET", "/ad/r/{origin}/{id}", reader, quiet, surfaces.ad.Get()},
@@ -80,6 +81,11 @@ func (s *Server) optionalRoutes() (routes []route) {
 
 	if s.cfg.Bundle != nil {
 		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
+	}
+
+	if s.cfg.Operator != nil { // it changes nothing, so it needs no proof
+		routes = append(routes, route{"POST", "/v1/operator/policy/preview",
+			operatorOf("policy.write").taking(operator.MaxPolicyBody), quiet, surfaces.policy.Preview})
 	}
 
 	if s.cfg.Bundles != nil {

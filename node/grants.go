@@ -7,6 +7,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -48,33 +49,27 @@ func grants(policy exporter, peerings []directory.Peering, subject consensus.Sub
 
 	var own []directory.Grant
 
-	ask := func(td spiffeid.TrustDomain, rules *directory.PeerRules) {
+	ask := func(peering *directory.Peering) {
+		export := exportTo(policy, peering, subject)
+		switch export.withheld {
+		case wire.WithheldInactive, wire.WithheldNotExported:
+			return
+		case "":
+			g := directory.GrantOf(directory.Only(peering.Domain), export.decision.Redaction, subject.Document)
+			alike = alike && (len(own) == 0 || sameMembers(own[0], g))
+			own = append(own, g)
+		default:
+			alike = false
+		}
+
 		asked++
-
-		projection := func() *directory.Projection { return subject.Projection }
-		if !rules.Admits(subject.Agent, subject.Document.Kind(), projection) {
-			alike = false
-			return
-		}
-
-		decision := policy.Export(td, subject.Agent, subject.Owner, subject.Visibility, subject.Projection)
-		if !decision.Allow {
-			alike = false
-			return
-		}
-
-		g := directory.GrantOf(directory.Only(td), decision.Redaction, subject.Document)
-		alike = alike && (len(own) == 0 || sameMembers(own[0], g))
-		own = append(own, g)
 	}
-	for _, p := range peerings {
-		if p.State == directory.PeeringActive && p.Mesh {
-			ask(p.Domain, &p.Export)
-		}
+	for i := range peerings {
+		ask(&peerings[i])
 	}
 
 	if asked == 0 && subject.Visibility.Mesh {
-		ask(spiffeid.TrustDomain{}, &directory.PeerRules{})
+		ask(&directory.Peering{State: directory.PeeringActive, Mesh: true})
 	}
 
 	if !alike {
@@ -89,4 +84,96 @@ func grants(policy exporter, peerings []directory.Peering, subject consensus.Sub
 
 func sameMembers(a, b directory.Grant) bool {
 	return a.All == b.All && slices.Equal(a.Reg, b.Reg) && slices.Equal(a.Doc, b.Doc)
+}
+
+// An export is the decision whether a peer gets a registration.
+type export struct {
+	withheld string             // why not, one of wire.Withheld…; empty if it is sent
+	decision directory.Decision // policy's, if it was asked
+}
+
+// exportTo decides whether a peer gets a registration: the state of the peering, the
+// operator's export, the registration's visibility, the rules of the peering and policy, in
+// this order.
+func exportTo(policy exporter, peering *directory.Peering, subject consensus.Subject) export {
+	visibility := subject.Visibility
+	projection := func() *directory.Projection { return subject.Projection }
+
+	switch {
+	case peering.State != directory.PeeringActive:
+		return export{withheld: wire.WithheldInactive}
+	case !peering.Mesh:
+		return export{withheld: wire.WithheldNotExported}
+	case !visibility.Mesh && len(visibility.Peers) == 0:
+		return export{withheld: wire.WithheldVisibility}
+	case !peering.Export.Admits(subject.Agent, subject.Document.Kind(), projection):
+		return export{withheld: wire.WithheldRules}
+	}
+
+	decision := policy.Export(peering.Domain, subject.Agent, subject.Owner, visibility, subject.Projection)
+
+	switch {
+	case decision.Allow:
+		return export{decision: decision}
+	case !visibility.Mesh && !slices.Contains(visibility.Peers, peering.Domain):
+		return export{wire.WithheldVisibility, decision}
+	}
+
+	return export{wire.WithheldPolicy, decision}
+}
+
+// subjectOf returns the subject of the grants of a registration of the domain.
+func subjectOf(entry *directory.Entry) consensus.Subject {
+	return consensus.Subject{
+		RID: entry.RID, Agent: entry.Agent, Owner: entry.Owner, Document: entry.Document,
+		Projection: entry.Projection(), Visibility: entry.Visibility,
+	}
+}
+
+// audience returns, for each domain with a peering, whether it gets a registration of the
+// domain, and by which rule.
+func audience(policy exporter, peerings []directory.Peering, entry *directory.Entry) []wire.Recipient {
+	recipients := []wire.Recipient{}
+
+	for i := range peerings {
+		peering := &peerings[i]
+		if peering.State == directory.PeeringTerminated {
+			continue
+		}
+
+		found := exportTo(policy, peering, subjectOf(entry))
+		if found.withheld == "" && entry.Unconfirmed {
+			found = export{withheld: wire.WithheldUnconfirmed}
+		}
+
+		recipient := wire.Recipient{
+			Domain:   peering.Domain.Name(),
+			Sent:     found.withheld == "",
+			Reason:   found.withheld,
+			Policies: slices.Sorted(slices.Values(found.decision.Policies)),
+		}
+		if recipient.Sent {
+			recipient.Withheld = withheldMembers(found.decision.Redaction, entry.Document)
+		}
+
+		recipients = append(recipients, recipient)
+	}
+
+	return recipients
+}
+
+// withheldMembers returns the members of a registration that a Redaction withholds.
+func withheldMembers(redaction directory.Redaction, document directory.Document) (names []string) {
+	grant := directory.GrantOf(directory.Mesh, redaction, document)
+	for _, member := range document.Members() {
+		if !grant.Allows("doc", member.Name) {
+			names = append(names, member.Name)
+		}
+	}
+
+	if !grant.Allows("reg", directory.MemberOwner) {
+		names = append(names, "provenance.registrant")
+	}
+
+	return names
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	apioperator "github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -610,7 +611,7 @@ func advertised(n *Node, ln net.Listener) string {
 // operator returns the routes of operators.
 func (n *Node) operator() operator {
 	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready}
-	return operator{self, n.store, n.mesh, n.policy, n.keeper, n.agreements, n.attester.rotate}
+	return operator{self, n.store, n.view, n.mesh, n.policy, n.keeper, n.agreements, n.attester.rotate}
 }
 
 // wireAPI makes the directory's HTTP face.
@@ -625,7 +626,7 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.CredentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
-			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
+			n.bundles}, Recipients: n.recipients, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,
 		Nodes:    newMembership(n).addresses,
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
@@ -659,6 +660,11 @@ func peerNode(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) 
 // into the command.
 func (n *Node) grants(subject consensus.Subject) []directory.Grant {
 	return grants(n.policy, n.store.Peerings(), subject)
+}
+
+// recipients returns the peers to which a registration of the domain is sent, or not.
+func (n *Node) recipients(entry *directory.Entry) []wire.Recipient {
+	return audience(n.policy, n.store.Peerings(), entry)
 }
 
 func checkPolicy(text []byte) error { return policy.Check(policyFile, text) }

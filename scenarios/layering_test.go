@@ -155,7 +155,7 @@ var layers = map[string][]string{
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
 	"node": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
-		"discovery", "trust",
+		"directory/spelling", "discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",

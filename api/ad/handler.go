@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/registration"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -48,6 +49,8 @@ type Handler struct {
 	Limiter  *admission.Limiter
 	// Operate decides whether an identity may do an operator's action.
 	Operate func(id directory.Identity, action string) directory.Decision
+	// Recipients returns the peers to which a registration of the domain is sent, or not.
+	Recipients func(*directory.Entry) []wire.Recipient
 }
 
 // Get returns the handler of GET /ad/r/{id} and its mirror /ad/r/{origin}/{id}

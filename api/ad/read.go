@@ -5,9 +5,11 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/registration"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -114,4 +116,55 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, proof), proof)
+}
+
+// readPeers is the operator's action that lets an identity see the audience of every
+// registration.
+const readPeers = "peer.read"
+
+// Audience answers with the peers that a registration of this domain is sent to, and with
+// those from which it is withheld, and why. It is for its owner, commissioning tools and
+// identities that may read the peerings.
+func (h *Handler) Audience(w http.ResponseWriter, call *request.Call) error {
+	found, err := h.audienceOf(call)
+	if err != nil {
+		return err
+	}
+
+	return response.Status(w, call, wire.Audience{
+		Agent: found.Agent, RID: found.RID.String(), Visibility: found.Visibility.String(), Peers: h.Recipients(found),
+	})
+}
+
+// audienceOf returns the registration whose audience the caller may see.
+func (h *Handler) audienceOf(call *request.Call) (*directory.Entry, error) {
+	guard := h.Reader.Guard
+	if call.Anonymous() {
+		return nil, guard.Unauthenticated("", nil)
+	}
+
+	operates := h.Operate(call.Identity, readPeers).Allow
+
+	// An operator learns of registrations that policy hides from it as by "registration.read".
+	seen := h.Reader.View.FindVisible(call.Vars["id"], func(e *directory.Entry) bool {
+		return guard.MayRead(call, e) || operates && guard.IsOwn(e)
+	})
+
+	for _, entry := range seen {
+		switch {
+		case guard.MayWrite(call, entry) || operates && guard.IsOwn(entry):
+			return entry, nil
+		case !guard.IsOwn(entry):
+			return nil, directory.Refuse(directory.ForeignRegistration,
+				"this is a copy of a registration of %s, and only that directory knows to whom it sends it",
+				entry.Origin)
+		}
+	}
+
+	if len(seen) == 0 {
+		return nil, registration.NotFound(call)
+	}
+
+	return nil, directory.Refuse(directory.Forbidden, "only the owner of a registration, a commissioning tool and "+
+		"identities that policy permits the operation %s see to which peers it is sent", readPeers)
 }

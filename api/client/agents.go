@@ -324,6 +324,31 @@ func (c *Client) Proof(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, &request{method: http.MethodGet, target: resource(id) + "/proof", repeat: idempotent})
 }
 
+// An Audience lists the peers that a registration is sent to, or withheld from.
+type Audience = wire.Audience
+
+// A Recipient is a peer, and the decision whether it gets a registration.
+type Recipient = wire.Recipient
+
+// The reasons why a Recipient does not get a registration.
+const (
+	WithheldInactive    = wire.WithheldInactive
+	WithheldNotExported = wire.WithheldNotExported
+	WithheldVisibility  = wire.WithheldVisibility
+	WithheldRules       = wire.WithheldRules
+	WithheldPolicy      = wire.WithheldPolicy
+	WithheldUnconfirmed = wire.WithheldUnconfirmed
+)
+
+// Audience reads to which peers a registration of the directory's domain is sent. It is for
+// the registration's owner and for operators.
+func (c *Client) Audience(ctx context.Context, id string) (Audience, *Reply, error) {
+	var out Audience
+	r, err := c.read(ctx, resource(id)+"/audience", "peers", &out)
+
+	return out, r, err
+}
+
 // LookupOptions are a lookup's filters (draft-jimenez 5.1). All must match, and so must
 // all values of one filter.
 type LookupOptions struct {

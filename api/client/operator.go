@@ -60,6 +60,10 @@ type (
 	SigningKey = wire.SigningKey
 	// A PolicyText is a policy in Cedar.
 	PolicyText = wire.PolicyText
+	// A PolicyPreview says what a policy would change at the peers.
+	PolicyPreview = wire.PolicyPreview
+	// ChangedExports are registrations of which a peer gets more or less.
+	ChangedExports = wire.ChangedExports
 	// An AuditPage is a run of a node's audit log.
 	AuditPage = wire.AuditPage
 	// A Flagged is a registration whose texts are written for rankers.
@@ -311,6 +315,16 @@ func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64)
 	o.note(reply)
 
 	return err
+}
+
+// PreviewPolicy says what a policy would change at the peers; an empty one is the built-in
+// policy. It changes nothing.
+func (o *Operator) PreviewPolicy(ctx context.Context, text string) (PolicyPreview, *Reply, error) {
+	var out PolicyPreview
+	r, err := o.client.ask(ctx, "/v1/operator/policy/preview", wire.PolicyChange{Policy: &text}, idempotent,
+		"peers", &out)
+
+	return out, r, err
 }
 
 // Owned lists the registrations of an identity in the domain, from the beginning or behind

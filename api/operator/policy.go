@@ -25,6 +25,8 @@ type PolicyStore interface {
 	// predecessor has none of the versions in replaces, unless that is nil. The policy's
 	// version is the revision of the returned position.
 	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error)
+	// PreviewPolicy says what a policy would change at the peers. It changes nothing.
+	PreviewPolicy(ctx context.Context, text string) (wire.PolicyPreview, error)
 }
 
 // MaxPolicyBody bounds the body that a policy comes in; the text has a lower bound.
@@ -55,18 +57,9 @@ func (p *Policy) Get(w http.ResponseWriter, call *request.Call) error {
 // Set answers PUT /v1/operator/policy. The domain's leader compares If-Match and the
 // body's version with the policy that is in force then.
 func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
-	body, err := request.ReadBody(w, call)
+	in, err := readChange(w, call)
 	if err != nil {
 		return err
-	}
-
-	var in wire.PolicyChange
-	if err := directory.UnmarshalBody(body, &in, json.RejectUnknownMembers(true)); err != nil {
-		return err
-	}
-
-	if in.Policy == nil {
-		return directory.Refuse(directory.BadRequest, `the body must be {"policy": CEDAR-TEXT}`).At("/policy")
 	}
 
 	replaces, err := replacedVersions(call.Request, in.Version)
@@ -85,6 +78,39 @@ func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
 	w.Header().Set("Roster-Index", directory.FormatIndex(p.Domain, outcome.Position))
 
 	return response.NoContent(w)
+}
+
+// Preview answers POST /v1/operator/policy/preview: what a policy would change at the peers.
+func (p *Policy) Preview(w http.ResponseWriter, call *request.Call) error {
+	in, err := readChange(w, call)
+	if err != nil {
+		return err
+	}
+
+	preview, err := p.Store.PreviewPolicy(call.Context(), *in.Policy)
+	if err != nil {
+		return err
+	}
+
+	return response.Status(w, call, preview)
+}
+
+// readChange reads a body that has a policy.
+func readChange(w http.ResponseWriter, call *request.Call) (change wire.PolicyChange, err error) {
+	body, err := request.ReadBody(w, call)
+	if err != nil {
+		return change, err
+	}
+
+	if err := directory.UnmarshalBody(body, &change, json.RejectUnknownMembers(true)); err != nil {
+		return change, err
+	}
+
+	if change.Policy == nil {
+		return change, directory.Refuse(directory.BadRequest, `the body must be {"policy": CEDAR-TEXT}`).At("/policy")
+	}
+
+	return change, nil
 }
 
 // replacedVersions returns the versions of which the policy in force must have one, by

@@ -572,6 +572,37 @@ type PolicyChange struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
+// A PolicyPreview says what a policy would change if it came into force.
+type PolicyPreview struct {
+	// Version is that of the policy in force.
+	Version uint64 `json:"version"`
+	// Peers are those that would get more or less.
+	Peers []PeerPreview `json:"peers"`
+	// Unknown are domains that the policy names and that are no peers.
+	Unknown []UnknownDomain `json:"unknown"`
+}
+
+// A PeerPreview is what a peer would get more or less.
+type PeerPreview struct {
+	Domain    string         `json:"domain"`
+	Withdrawn ChangedExports `json:"withdrawn"`
+	// Redacted are registrations of which the peer would get fewer members.
+	Redacted ChangedExports `json:"redacted"`
+	Added    ChangedExports `json:"added"`
+}
+
+// ChangedExports counts registrations, and names the first of them.
+type ChangedExports struct {
+	Total  int      `json:"total"`
+	Agents []string `json:"agents,omitempty"`
+}
+
+// An UnknownDomain is a domain that a policy names, and the peer that was probably meant.
+type UnknownDomain struct {
+	Domain string `json:"domain"`
+	Near   string `json:"near,omitempty"`
+}
+
 // Owned is a page of the registrations that one identity owns in a domain.
 type Owned struct {
 	Registrations []OwnedRegistration `json:"registrations"`

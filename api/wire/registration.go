@@ -247,3 +247,33 @@ type Offers struct {
 // the domain may see a registration of the directory's own domain: domain, mesh or
 // peers:DOMAIN,...
 const HeaderVisibility = "Roster-Visibility"
+
+// An Audience lists the peers that a registration of the domain is sent to, or withheld from.
+type Audience struct {
+	Agent      string      `json:"agent"`
+	RID        string      `json:"rid"`
+	Visibility string      `json:"visibility"`
+	Peers      []Recipient `json:"peers"`
+}
+
+// A Recipient is a peer, and the decision whether it gets a registration.
+type Recipient struct {
+	Domain string `json:"domain"`
+	Sent   bool   `json:"sent"`
+	// Reason is why it is withheld.
+	Reason string `json:"reason,omitempty"`
+	// Policies are those that decided, if policy was asked.
+	Policies []string `json:"policies,omitempty"`
+	// Withheld are the members of the document that the peer does not get.
+	Withheld []string `json:"withheld,omitempty"`
+}
+
+// The reasons of a Recipient, in the order in which they are looked for.
+const (
+	WithheldInactive    = "inactive"     // the peering is pending
+	WithheldNotExported = "not-exported" // the operator does not export to the peer
+	WithheldVisibility  = "visibility"   // of the registration
+	WithheldRules       = "rules"        // the peering's rules for exports
+	WithheldPolicy      = "policy"
+	WithheldUnconfirmed = "unconfirmed" // since a restore its owner has not refreshed it
+)

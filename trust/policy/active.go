@@ -97,8 +97,12 @@ type registration struct {
 	visible                          bool // of an export: its visibility lets the peer have it
 }
 
-// see answers a question about a registration that this node serves.
-func (q *activeSet) see(ask string, id directory.Identity, entry *directory.Entry) directory.Decision {
+// see answers a question about a registration that this node serves. streamed returns the
+// decision whether a stream to the domain of id holds it.
+func (q *activeSet) see(
+	ask string, id directory.Identity, entry *directory.Entry,
+	streamed func(directory.Identity, *directory.Entry) directory.Decision,
+) directory.Decision {
 	slice := q.set[ask]
 	r := registration{own: entry.Origin == q.p.domain}
 	keep(slice, looksAtAgent, &r.agent, entry.Agent)
@@ -106,17 +110,17 @@ func (q *activeSet) see(ask string, id directory.Identity, entry *directory.Entr
 	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
 	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
 
-	var streamed directory.Decision
+	var stream directory.Decision
 	if r.own && slice.looksAt(looksAtStreamed) {
-		streamed = q.streamed(id, entry)
-		r.streamed = streamed.Allow
+		stream = streamed(id, entry)
+		r.streamed = stream.Allow
 	}
 
 	decision := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
 		return q.decide(ask, q.p.identity(id), r.entity(slice.uses, nil), types.Record{})
 	})
 	if r.streamed { // a peer's identity sees no more than the stream to its domain holds
-		decision.Redaction = decision.Redaction.And(streamed.Redaction)
+		decision.Redaction = decision.Redaction.And(stream.Redaction)
 	}
 
 	return decision

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,6 +27,12 @@ type Case struct {
 	Types        []string `json:"types,omitzero"`
 	Tags         []string `json:"tags,omitzero"`
 	Protocols    []string `json:"protocols,omitzero"`
+	// Exported is whether the operator exports to the peer ("roster peer export"): for
+	// export that of Who, for read and invoke that of Who's domain.
+	Exported bool `json:"exported,omitzero"`
+	// Streamed is, for read and invoke, whether a stream to Who's domain holds the
+	// registration; nil if the policy's own answer to export decides.
+	Streamed *bool `json:"streamed,omitzero"`
 	// Expect is allow or deny, and By the policies that decide, if that matters.
 	Expect string   `json:"expect,omitzero"`
 	By     []string `json:"by,omitzero"`
@@ -40,6 +47,12 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 	if err != nil {
 		return none, err
 	}
+
+	if err := c.checkExport(); err != nil {
+		return none, err
+	}
+
+	p = p.assuming(c.Exported)
 
 	if c.Action == askExport {
 		return p.askExport(c, visibility)
@@ -60,10 +73,8 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 		return p.Register(id, c.What, c.projection(), visibility), nil
 	case askOnBehalf:
 		return p.OnBehalf(id, entry.Owner, c.What, c.projection(), visibility), nil
-	case askRead:
-		return p.Read(id, entry), nil
-	case askInvoke:
-		return p.Invoke(id, entry), nil
+	case askRead, askInvoke:
+		return p.askSeen(c, id, entry)
 	case askOperate:
 		return p.Operate(id, c.What), nil
 	case askCommission:
@@ -71,6 +82,52 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 	}
 
 	return none, fmt.Errorf("action: must be one of %[2]q, got %[1]q", c.Action, questions)
+}
+
+// assuming returns a policy with p's text under which the operator exports to every peer, or
+// to none.
+func (p *Policy) assuming(exported bool) *Policy {
+	q := p.current.Load()
+	assumed := &Policy{
+		domain: p.domain, visibility: p.visibility, own: p.own, builtIn: p.builtIn,
+		exported: func(spiffeid.TrustDomain) bool { return exported },
+	}
+	assumed.enforce(q.set, q.text, q.version)
+
+	return assumed
+}
+
+// checkExport refuses the members about exports in a case of another action.
+func (c *Case) checkExport() error {
+	seen := c.Action == askRead || c.Action == askInvoke
+
+	switch {
+	case c.Exported && !seen && c.Action != askExport:
+		return fmt.Errorf("exported: is for export, read and invoke, not for %s", c.Action)
+	case c.Streamed != nil && !seen:
+		return fmt.Errorf("streamed: is for read and invoke, not for %s", c.Action)
+	case c.Streamed != nil && *c.Streamed && c.Origin != "":
+		return errors.New("streamed: streams hold the domain's own registrations; leave out origin or streamed")
+	}
+
+	return nil
+}
+
+// askSeen asks about a registration as Read and Invoke do.
+func (p *Policy) askSeen(c Case, id directory.Identity, entry *directory.Entry) (directory.Decision, error) {
+	q := p.current.Load()
+	if c.Streamed == nil {
+		return q.see(c.Action, id, entry, q.streamed), nil
+	}
+
+	peer, ok := id.SPIFFE()
+	if *c.Streamed && (!ok || peer.MemberOf(p.domain)) {
+		return directory.Decision{}, fmt.Errorf("streamed: streams are for SPIFFE IDs of peers, got %q", c.Who)
+	}
+
+	return q.see(c.Action, id, entry, func(directory.Identity, *directory.Entry) directory.Decision {
+		return directory.Decision{Allow: *c.Streamed}
+	}), nil
 }
 
 func (p *Policy) askExport(c Case, visibility directory.Visibility) (directory.Decision, error) {

@@ -116,6 +116,55 @@ func TestAThousandCases(t *testing.T) {
 	}
 }
 
+// A policy is tested for the exports that it is to keep, and for what a peer's identities
+// read of them.
+//
+// Requirement: TRUST-013
+func TestCasesAssumeAnExport(t *testing.T) {
+	p, err := Parse("some.cedar", append([]byte(`
+		@id("secrets-stay") forbid (principal == Peer::"beta.test", action == Action::"export", resource)
+		when { resource.agent like "secret-*" };
+	`), shippedText...), alpha)
+	must(t, err)
+
+	const eve = "spiffe://beta.test/agent/eve"
+
+	yes, no := true, false
+	read := func(c Case) Case {
+		c.Who, c.Action, c.Visibility = eve, "read", "mesh"
+		return c
+	}
+
+	for i, c := range []Case{
+		{Who: "beta.test", Action: "export", What: "a", Visibility: "mesh", Expect: "deny", By: []string{}},
+		{Who: "beta.test", Action: "export", What: "a", Visibility: "mesh", Exported: true, Expect: "allow",
+			By: []string{"operator-exports"}},
+		{Who: "beta.test", Action: "export", What: "secret-a", Visibility: "mesh", Exported: true, Expect: "deny",
+			By: []string{"secrets-stay"}},
+		read(Case{What: "a", Expect: "deny"}),
+		read(Case{What: "a", Exported: true, Expect: "allow", By: []string{"peer-reads-its-streams"}}),
+		read(Case{What: "a", Exported: true, Streamed: &no, Expect: "deny"}),
+		read(Case{What: "secret-a", Exported: true, Expect: "deny"}),
+		read(Case{What: "secret-a", Streamed: &yes, Expect: "allow", By: []string{"peer-reads-its-streams"}}),
+	} {
+		if err := p.Check(c); err != nil {
+			t.Errorf("case %d: %v", i, err)
+		}
+	}
+
+	for want, c := range map[string]Case{
+		"exported: is for export": {Who: eve, Action: "register", Exported: true, Expect: "deny"},
+		"streamed: is for read":   {Who: "beta.test", Action: "export", Streamed: &yes, Expect: "deny"},
+		"SPIFFE IDs of peers": {Who: "spiffe://alpha.test/agent/ada", Action: "read", Streamed: &yes,
+			Expect: "allow"},
+		"leave out origin": {Who: eve, Action: "read", Origin: "gamma.test", Streamed: &yes, Expect: "allow"},
+	} {
+		if err := p.Check(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, not %q", c, err, want)
+		}
+	}
+}
+
 // hundredOf is the shipped set and policies that all can answer one question, to 100 in
 // all: permits and forbids by path, by owner and name, by what a document says.
 func hundredOf(action string) []byte {

@@ -181,11 +181,16 @@ func (p *Policy) InForce() (text []byte, version uint64) {
 	return q.text, q.version
 }
 
-// With returns a policy like p with another text. It doesn't change p.
+// With returns a policy like p with another text; an empty one means the built-in policy.
+// It doesn't change p.
 func (p *Policy) With(file string, text []byte) (*Policy, error) {
+	if len(text) == 0 {
+		text = p.builtIn.text
+	}
+
 	policy, err := Parse(file, text, p.domain)
 	if err == nil {
-		policy.visibility, policy.own = p.visibility, p.own
+		policy.visibility, policy.own, policy.exported = p.visibility, p.own, p.exported
 	}
 
 	return policy, err
@@ -232,13 +237,15 @@ func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *di
 
 // Read decides whether id, which may be zero (anonymous), may see e.
 func (p *Policy) Read(id directory.Identity, e *directory.Entry) directory.Decision {
-	return p.current.Load().see(askRead, id, e)
+	q := p.current.Load()
+	return q.see(askRead, id, e, q.streamed)
 }
 
 // Invoke decides whether id, which may be zero (anonymous), may call the agent e through
 // the gateway.
 func (p *Policy) Invoke(id directory.Identity, e *directory.Entry) directory.Decision {
-	return p.current.Load().see(askInvoke, id, e)
+	q := p.current.Load()
+	return q.see(askInvoke, id, e, q.streamed)
 }
 
 // Export decides whether a peer domain may have a registration. Never one whose

@@ -11,6 +11,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // The questions of policy: Cedar's actions.
@@ -468,6 +469,86 @@ func usesOf(condition any) (uses attributes) {
 	}
 
 	return uses
+}
+
+// Domains returns the domains besides its own that the policy in force names, sorted: those
+// of peers, of identities, and those that the domain of a principal or the origin of a
+// registration is compared with.
+func (p *Policy) Domains() []string {
+	list, err := cedar.NewPolicyListFromBytes("", p.current.Load().text)
+	if err != nil { // a text that this release can't read is empty in force
+		return nil
+	}
+
+	var names []string
+	for _, policy := range list {
+		var parts any
+		if text, err := policy.MarshalJSON(); err == nil && json.Unmarshal(text, &parts) == nil {
+			names = append(names, domainsIn(parts)...)
+		}
+	}
+
+	slices.Sort(names)
+
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == p.domain.Name() })
+}
+
+// domainsIn returns the domains that a part of a policy, in Cedar's JSON format, names.
+func domainsIn(part any) (names []string) {
+	switch part := part.(type) {
+	case []any:
+		for _, each := range part {
+			names = append(names, domainsIn(each)...)
+		}
+	case map[string]any:
+		kind, _ := part["type"].(string)
+		id, _ := part["id"].(string)
+
+		switch kind {
+		case "Peer":
+			names = append(names, id)
+		case "Identity":
+			if spiffe, err := spiffeid.FromString(id); err == nil {
+				names = append(names, spiffe.TrustDomain().Name())
+			}
+		}
+
+		for _, operator := range []string{"==", "!=", "contains"} {
+			names = append(names, comparedDomains(part[operator])...)
+		}
+
+		for _, each := range part {
+			names = append(names, domainsIn(each)...)
+		}
+	}
+
+	return names
+}
+
+// comparedDomains returns the literals with which a comparison compares an attribute that is a
+// domain: the other side, or the members of a set.
+func comparedDomains(comparison any) (names []string) {
+	sides, _ := comparison.(map[string]any)
+	for _, order := range [][2]string{{"left", "right"}, {"right", "left"}} {
+		attribute, _ := sides[order[0]].(map[string]any)
+
+		access, _ := attribute["."].(map[string]any)
+		if access["attr"] != "domain" && access["attr"] != "origin" {
+			continue
+		}
+
+		other, _ := sides[order[1]].(map[string]any)
+		set, _ := other["Set"].([]any)
+
+		for _, value := range append(set, other) {
+			literal, _ := value.(map[string]any)
+			if name, ok := literal["Value"].(string); ok {
+				names = append(names, name)
+			}
+		}
+	}
+
+	return names
 }
 
 // looksInto reports whether a condition names an attribute that a document says.

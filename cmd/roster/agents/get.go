@@ -19,6 +19,7 @@ func getCommand(session connect.Session) *cobra.Command {
 		origin     string
 		provenance bool
 		proof      bool
+		recipients bool
 		read       apiclient.ReadOptions
 	)
 	cmd := &cobra.Command{
@@ -30,6 +31,10 @@ then in the domains of its peers. If several peers have the name, choose one wit
 The column BY separates facts that the directory checked from claims of the registrant.
 With --provenance the table shows the way of the registration from its registrant to this
 node: origin, signed page, relay and verification.
+
+The owner of a registration of the directory's own domain, and operators, also see the peers
+that it is sent to, and those from which it is withheld, and why. With --audience the table
+and -o json have these alone: one row for each peer, with the policies that decided.
 
 With --proof the proof file of the registration is printed: the signed record, the page that
 lists it and the origin's key document. "roster verify FILE" verifies it offline.`,
@@ -51,10 +56,17 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 				return printProof(c.Context(), session, client, found.Href)
 			}
 
-			t := describe(session.Console, &found.Registration)
-			if provenance {
-				t = provenanceTable(c.Context(), session, client, &found.Registration)
+			if recipients {
+				return printAudience(c.Context(), session, client, &found.Registration)
 			}
+
+			if provenance {
+				t := provenanceTable(c.Context(), session, client, &found.Registration)
+				return session.Print(cli.Answer{Body: found.Body, Table: t})
+			}
+
+			sent := audienceOf(c.Context(), session, client, &found.Registration)
+			t := describe(session.Console, &found.Registration, sent)
 
 			return session.Print(cli.Answer{Body: found.Body, Table: t})
 		},
@@ -62,7 +74,8 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 	cmd.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	cmd.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
 	cmd.Flags().BoolVar(&proof, "proof", false, "print the proof file, for roster verify")
-	cmd.MarkFlagsMutuallyExclusive("proof", "provenance")
+	cmd.Flags().BoolVar(&recipients, "audience", false, "show which peers it is sent to, and why not to others")
+	cmd.MarkFlagsMutuallyExclusive("proof", "provenance", "audience")
 	addReadFlags(cmd, &read)
 
 	return cmd
@@ -136,7 +149,7 @@ const (
 
 // describe returns the members of a registration, with the facts of the directory before
 // the claims of the registrant.
-func describe(console *cli.Console, r *apiclient.Registration) cli.Table {
+func describe(console *cli.Console, r *apiclient.Registration, sent *apiclient.Audience) cli.Table {
 	t := cli.Table{Head: []string{"MEMBER", "BY", "VALUE"}}
 	add := func(by, member, value string) {
 		if value != "" {
@@ -153,7 +166,7 @@ func describe(console *cli.Console, r *apiclient.Registration) cli.Table {
 	add(byDirectory, "verification", verificationState(provenance))
 	add(byDirectory, "probe", probeResult(console, provenance.Verification.Probe))
 	add(byDirectory, "kind", r.Kind)
-	add(byDirectory, "visibility", audience(provenance.Visibility))
+	addAudience(add, provenance.Visibility, sent)
 	add(byDirectory, "registered", console.Time(r.RegisteredAt))
 	add(byDirectory, "updated", console.Time(r.UpdatedAt))
 	add(byDirectory, "expires", console.Time(r.ExpiresAt))
@@ -180,20 +193,6 @@ func describe(console *cli.Console, r *apiclient.Registration) cli.Table {
 	}
 
 	return t
-}
-
-// audience returns a visibility with the domains that see the registration.
-func audience(visibility string) string {
-	switch {
-	case visibility == visibleInDomain:
-		return visibility + " (no other domain sees it)"
-	case visibility == visibleInMesh:
-		return visibility + " (each peer to which the domain exports sees it)"
-	case visibility != "":
-		return visibility + " (each of them to which the domain exports sees it)"
-	}
-
-	return ""
 }
 
 // addRegistrant adds who registered the contents, and the other identities that take part. The

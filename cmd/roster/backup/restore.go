@@ -1,10 +1,8 @@
 package backup
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -206,14 +204,11 @@ func (r *restore) ask(session connect.Session, err error, position string) (acce
 		return false, nil
 	}
 
-	answers := bufio.NewScanner(io.LimitReader(session.Stdin, maxAnswers))
-
 	for _, fault := range refused.Errors {
 		session.Say("%s", cli.FirstLine(fault.Detail))
-		session.Say("Accept that? Type yes to go on:")
 
-		if !answers.Scan() || strings.TrimSpace(answers.Text()) != "yes" {
-			return false, answers.Err()
+		if accepted, err := session.Accepts(); !accepted {
+			return false, err
 		}
 	}
 
@@ -221,9 +216,6 @@ func (r *restore) ask(session connect.Session, err error, position string) (acce
 
 	return true, nil
 }
-
-// maxAnswers bounds the bytes of the answers.
-const maxAnswers = 4 << 10
 
 // accept sets the options that accept the consequences.
 func (r *restore) accept(faults []apiclient.Fault, position string) {

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -121,6 +123,29 @@ func (c *Console) Note(format string, args ...any) {
 func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.Stderr, Printable(directory.HideUserinfo(fmt.Sprintf(format, args...))))
 }
+
+// Accepts asks a person to accept a consequence that was said before, and reports whether the
+// answer is yes. It reads one line of standard input.
+func (c *Console) Accepts() (bool, error) {
+	c.Say("Accept that? Type yes to go on:")
+
+	var answer []byte
+	for char := make([]byte, 1); len(answer) < maxAnswer; answer = append(answer, char[0]) {
+		_, err := io.ReadFull(c.Stdin, char)
+		if errors.Is(err, io.EOF) || char[0] == '\n' {
+			break
+		}
+
+		if err != nil {
+			return false, err
+		}
+	}
+
+	return strings.TrimSpace(string(answer)) == "yes", nil
+}
+
+// maxAnswer bounds the bytes of an answer.
+const maxAnswer = 1 << 10
 
 // Time returns a time for a table: on a terminal how far it is from now, else, and with -o
 // wide, as FormatTime. The zero time is empty.

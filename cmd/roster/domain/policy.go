@@ -48,8 +48,8 @@ const anyVersion = "any"
 
 func applyPolicyCommand(session connect.Session) *cobra.Command {
 	var (
-		builtIn  bool
-		replaces string
+		builtIn, accepted bool
+		replaces          string
 	)
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
@@ -57,6 +57,11 @@ func applyPolicyCommand(session connect.Session) *cobra.Command {
 		Long: `Put the policy in FILE (Cedar) in force in the whole domain. Requests and exports to peers
 follow it at once. With --built-in, and without FILE, the domain returns to the policy in
 its nodes' configuration.
+
+Before anything changes, the command says which registrations the policy withdraws from
+which peers, and which domains it names that are no peers. It asks whether to go on if
+registrations are withdrawn, or redacted for a peer; without a terminal, only --yes applies
+such a policy.
 
 A FILE from "roster policy show" begins with its version. If another version is in force by
 now, the command is refused, so that no concurrent change is lost. --replaces names the
@@ -94,6 +99,10 @@ version to replace instead, or any.`,
 				return err
 			}
 
+			if err := acceptPreview(c.Context(), session, client, rest, accepted); err != nil {
+				return err
+			}
+
 			var reply apiclient.Reply
 			if err := client.Operator().Noting(&reply).SetPolicy(c.Context(), rest, version); err != nil {
 				return err
@@ -105,9 +114,67 @@ version to replace instead, or any.`,
 	}
 	cmd.Flags().StringVar(&replaces, "replaces", "",
 		"replace only this `VERSION`, or any (default: the version in the first line of FILE)")
+	cmd.Flags().BoolVar(&accepted, "yes", false, "apply the policy without asking")
 	cmd.Flags().BoolVar(&builtIn, "built-in", false, "return to the policy in the nodes' configuration")
 
 	return cmd
+}
+
+// acceptPreview says what a policy would change at the peers. A policy that withdraws or
+// redacts registrations has to be accepted: by --yes or at the terminal.
+func acceptPreview(
+	ctx context.Context, session connect.Session, client *apiclient.Client, text string, accepted bool,
+) error {
+	preview, _, err := client.Operator().PreviewPolicy(ctx, text)
+	if err != nil {
+		return err
+	}
+
+	for _, unknown := range preview.Unknown {
+		if unknown.Near != "" {
+			session.Note("the policy names %s, which is no peer; did you mean %s?", unknown.Domain, unknown.Near)
+		} else {
+			session.Note("the policy names %s, which is no peer", unknown.Domain)
+		}
+	}
+
+	loses := false
+
+	for _, peer := range preview.Peers {
+		noteExports(session, "the policy withdraws from %s: %s", peer.Domain, peer.Withdrawn)
+		noteExports(session, "the policy withholds from %s members of: %s", peer.Domain, peer.Redacted)
+		noteExports(session, "the policy sends to %s: %s", peer.Domain, peer.Added)
+
+		loses = loses || peer.Withdrawn.Total+peer.Redacted.Total > 0
+	}
+
+	if !loses || accepted {
+		return nil
+	}
+
+	if session.IsInteractive() {
+		accepted, err := session.Accepts()
+		if accepted || err != nil {
+			return err
+		}
+	}
+
+	return cli.Failed(cli.ExitConflict, "the policy takes registrations from peers; nothing was changed").
+		WithHint("Add --yes to accept that.")
+}
+
+// noteExports says which registrations a policy changes at a peer, if there are any.
+func noteExports(session connect.Session, format, peer string, changed apiclient.ChangedExports) {
+	if changed.Total == 0 {
+		return
+	}
+
+	names := strings.Join(changed.Agents, ", ")
+	if more := changed.Total - len(changed.Agents); more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+
+	session.Note(format, peer, names)
 }
 
 // readPolicy reads a policy from a file and checks its syntax.

@@ -81,7 +81,12 @@ func checkPolicyCommand(session connect.Session) *cobra.Command {
   by      the policies that must decide (optional)
 
 The optional members owner, origin, visibility, capabilities, types, tags and protocols
-describe the registration, and name describes the case.`,
+describe the registration, and name describes the case. Two more describe the peering:
+
+  exported  true after "roster peer export" to the peer (false if absent); for export, and
+            for read and invoke by an identity of a peer
+  streamed  for read and invoke: whether the stream to the identity's domain holds the
+            registration; if absent, the policy's own answer to export decides`,
 		Example: "  roster policy check cases.json --policy policy.cedar --domain alpha.test",
 		Args:    cli.Args("CASES"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -133,6 +138,7 @@ func explainPolicyCommand(session connect.Session) *cobra.Command {
 	var (
 		source   policySource
 		question policy.Case
+		streamed bool
 	)
 	cmd := &cobra.Command{
 		Use:   "explain WHO ACTION [WHAT]",
@@ -148,10 +154,14 @@ registration.`,
 
 			return cli.Args("WHO", "ACTION")(c, args)
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			loaded, err := source.load(session)
 			if err != nil {
 				return err
+			}
+
+			if c.Flags().Changed("streamed") {
+				question.Streamed = &streamed
 			}
 
 			question.Who = args[0]
@@ -171,7 +181,10 @@ registration.`,
 	cli.VisibilityFlag(cmd, &question.Visibility, "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
 	flags.StringSliceVar(&question.Capabilities, "capability", nil, "`NAME` of a capability; may be repeated")
 	flags.StringSliceVar(&question.Types, "type", nil, "`TYPE` of a capability; may be repeated")
+	flags.StringSliceVar(&question.Tags, "tag", nil, "`TAG` of the agent; may be repeated")
 	flags.StringSliceVar(&question.Protocols, "protocol", nil, "`PROTOCOL` of the agent; may be repeated")
+	flags.BoolVar(&question.Exported, "exported", false, "assume that the operator exports to the peer")
+	flags.BoolVar(&streamed, "streamed", false, "assume that the stream to WHO's domain holds the registration, or not")
 
 	return cmd
 }
