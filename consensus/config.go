@@ -92,6 +92,9 @@ type Config struct {
 	// CheckOperator refuses an operator's command whose request or proof does not hold, before it
 	// is proposed. Nil accepts all.
 	CheckOperator func(directory.OperatorCommand) error
+	// Misconduct gets what this member has refused of others, because the key of one may be stolen. It
+	// must not block. Nil drops it.
+	Misconduct func(Misconduct)
 	// CheckBundle refuses a peer's bundle that another member found, unless this node has found the
 	// same one at the peer's bundle endpoint. It must not block. Nil accepts all.
 	CheckBundle func(peer spiffeid.TrustDomain, bundle []byte) error

@@ -57,8 +57,11 @@ func (s *Store) start() (err error) {
 // startRaft starts Raft with its transport on the opened directory.
 func (s *Store) startRaft(log hclog.Logger) error {
 	config := raftConfig(s.cfg, log)
-	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
-		log.Named("transport"), s.storage.disk.Ahead.Withhold, s.storage.entered, s.contacts.note)
+	s.commits.transport = transport.NewRaftTransport(transport.RaftOptions{
+		Cluster: s.messenger.cluster, Address: s.group.address(), Timeout: 10 * s.cfg.Timing.Heartbeat,
+		Log: log.Named("transport"), Withhold: s.storage.disk.Ahead.Withhold, Entered: s.storage.entered,
+		Received: s.contacts.note, Judge: s.inspector.judge,
+	})
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {

@@ -148,6 +148,12 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 		return nil, fmt.Errorf("encode a command: %w", err)
 	}
 
+	// A member that can't read an entry of the log ends for good, as all others do.
+	if err := state.Unmarshal(raw, &state.Command{}); err != nil {
+		return nil, directory.Refuse(directory.BadRequest, "the members could not read this change; nothing was "+
+			"changed: %w", err)
+	}
+
 	return p.batches.add(ctx, raw, command.Weight())
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,11 +53,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 		return nil, err
 	}
 
-	batch, err := state.DecodeBatch(entry.Data)
-	if err == nil && batch.Version > r.cfg.reads.Log {
-		err = state.NewerLog(batch.Version, r.cfg.reads.Log)
-	}
-
+	batch, err := decodeEntry(entry.Data, r.cfg.reads)
 	if err != nil {
 		return nil, err
 	}
@@ -373,6 +370,15 @@ func (r *Replica) hasOffers() error {
 	return nil
 }
 
+// declared reports whether the state has this member's own word on what it reads.
+func (r *Replica) declared() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, ok := r.state.Members().Get(r.cfg.Node)
+
+	return ok
+}
+
 // unconfirmed reports whether a registration was restored and not refreshed since.
 func (r *Replica) unconfirmed(rid directory.RID) bool {
 	r.mu.RLock()
@@ -410,6 +416,12 @@ type machine struct {
 // Apply applies one log entry and returns []result, or the error that ended
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
+	defer func() {
+		if p := recover(); p != nil { // which happens at each start again
+			panic(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: fmt.Errorf("%v\n%s", p, debug.Stack())})
+		}
+	}()
+
 	err := m.storage.disk.Ahead.Wait(entry.Index)
 	committed := time.Now()
 
@@ -421,7 +433,7 @@ func (m machine) Apply(entry *raft.Log) any {
 	m.storage.growth.grow(len(entry.Data))
 
 	if err != nil {
-		m.life.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
+		m.life.fail(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: err})
 		return err
 	}
 

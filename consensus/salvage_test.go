@@ -53,7 +53,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 
 				var file bytes.Buffer
 
-				end, err := backup.Salvage(dir, alpha, &file)
+				end, err := backup.Salvage(dir, alpha, 0, &file)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +165,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 
 			var file bytes.Buffer
 
-			_, err := backup.Salvage(dir, alpha, &file)
+			_, err := backup.Salvage(dir, alpha, 0, &file)
 			switch {
 			case !logged && (!errors.Is(err, ErrDamaged) || file.Len() > 0):
 				t.Errorf("%v, and %d bytes are written, of a snapshot that is not the newest", err, file.Len())
@@ -192,12 +192,12 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 		dir := filepath.Join(d.dir, "0")
 
 		var file bytes.Buffer
-		if _, err := backup.Salvage(t.TempDir(), alpha, &file); err == nil ||
+		if _, err := backup.Salvage(t.TempDir(), alpha, 0, &file); err == nil ||
 			!strings.Contains(err.Error(), "no node's") {
 			t.Errorf("of an empty directory: %v", err)
 		}
 
-		if _, err := backup.Salvage(dir, beta, &file); err == nil ||
+		if _, err := backup.Salvage(dir, beta, 0, &file); err == nil ||
 			!strings.Contains(err.Error(), "no node of beta.test") {
 			t.Errorf("as another domain's: %v", err)
 		}
@@ -206,7 +206,7 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := backup.Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
+		if _, err := backup.Salvage(dir, alpha, 0, &file); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without its log: %v", err)
 		}
 
@@ -214,4 +214,66 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 			t.Errorf("%d bytes were written of what can't be salvaged", file.Len())
 		}
 	})
+}
+
+// A log with an entry that this release can't apply lets no member start: the refusal names the entry, and
+// what the domain had before it is salvaged, by a snapshot ahead of it or by the log alone.
+//
+// Requirement: MESH-019
+func TestALogIsCutBeforeAnEntry(t *testing.T) {
+	for _, snapshot := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDomain(t, 1, nil)
+			d.ready()
+
+			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
+				t.Fatal(err)
+			}
+
+			if snapshot {
+				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			d.close()
+			dir := filepath.Join(d.dir, "0")
+
+			stopped, err := backup.OpenStopped(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			last, _ := stopped.Logs.LastIndex()
+			bad := command(t, 99)
+			bad.Index, bad.Term = last+1, 3
+			after := &raft.Log{Type: raft.LogNoop, Index: last + 2, Term: 3}
+
+			if err := errors.Join(stopped.Logs.StoreLogs([]*raft.Log{bad, after}), stopped.Close()); err != nil {
+				t.Fatal(err)
+			}
+
+			_, err = d.open(0)
+
+			var entry *backup.EntryError
+			if !errors.As(err, &entry) || entry.Entry != last+1 || entry.Term != 3 {
+				t.Fatalf("the member starts with %v, want a refusal that names entry %d", err, last+1)
+			}
+
+			var file bytes.Buffer
+			if _, err := backup.Salvage(dir, alpha, 0, &file); !errors.As(err, &entry) || entry.Entry != last+1 {
+				t.Errorf("salvage without an entry: %v", err)
+			}
+
+			end, err := backup.Salvage(dir, alpha, entry.Entry, &file)
+			if err != nil || end.Entry != last || inspect(t, file.Bytes()).Registrations != 1 {
+				t.Errorf("salvaged to %+v: %v", end, err)
+			}
+
+			if _, err := backup.Salvage(dir, alpha, last+4, &file); err == nil ||
+				!strings.Contains(err.Error(), "there is no log entry") {
+				t.Errorf("before an entry that is not there: %v", err)
+			}
+		})
+	}
 }

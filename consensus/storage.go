@@ -14,6 +14,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
@@ -337,7 +338,9 @@ func logReadableBy(disk *disk.Disk, reads Versions) error {
 			Version uint `cbor:"1,keyasint"`
 		}
 		if err := cbor.Unmarshal(entry.Data, &batch); err == nil && batch.Version > reads.Log {
-			return state.NewerLog(batch.Version, reads.Log)
+			err := state.NewerLog(batch.Version, reads.Log)
+
+			return &backup.EntryError{Entry: index, Term: entry.Term, Err: err}
 		}
 
 		return nil

@@ -41,6 +41,7 @@ type Store struct {
 	peers     *peers
 	contacts  *contacts
 	storage   *storage
+	inspector *inspector
 	histories *histories
 	diskWatch *diskWatch
 
@@ -433,6 +434,7 @@ func connectMember(s *Store) {
 	s.messenger = &messenger{cfg: cfg, log: log}
 	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
 	s.storage = newStorage(cfg, log, life, s.group)
+	s.inspector = &inspector{cfg: cfg, group: s.group, storage: s.storage, replica: s.Replica}
 	s.contacts = newContacts(cfg, log, life, s.group)
 	s.histories = &histories{
 		cfg: cfg, log: log, life: life, group: s.group, own: s.storage.history,

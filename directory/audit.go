@@ -55,6 +55,10 @@ const (
 	OutcomeUnchecked = "unchecked"
 )
 
+// OutcomeMisconduct is AuditEvent.Outcome of a message that a node has refused of another member, because
+// none that works as it should sends it.
+const OutcomeMisconduct = "misconduct"
+
 // ByNode is AuditEvent.By of an action that a node took by itself.
 const ByNode = "node"
 

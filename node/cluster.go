@@ -89,10 +89,14 @@ var ErrOtherHistory = consensus.ErrOtherHistory
 // ErrDamaged means that a node's log or snapshots were altered after it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 
+// An EntryError means that a node can't apply an entry of its log.
+type EntryError = backup.EntryError
+
 // SalvageBackup writes a backup of the state on a stopped node's disk, for a domain that
-// has lost its majority for good. It returns the end of the node's log.
-func SalvageBackup(cfg config.Config, w io.Writer) (backup.LogEnd, error) {
-	return backup.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
+// has lost its majority for good. It returns the end of the node's log, which is the entry ahead of before
+// unless that is 0.
+func SalvageBackup(cfg config.Config, before uint64, w io.Writer) (backup.LogEnd, error) {
+	return backup.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, before, w)
 }
 
 // A Backup describes the contents of a backup, without its secrets.

@@ -372,6 +372,10 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	}
 
 	cfg.CheckOperator = n.orders.CheckCommand
+	reporter := &misconductReporter{
+		log: n.log, trail: n.trail, refused: n.metrics.Misconduct, lines: map[misconductKey]*misconductLine{},
+	}
+	cfg.Misconduct = reporter.report
 
 	keeper, sources, err := n.newKeeper()
 	if err != nil {

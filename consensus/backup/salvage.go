@@ -27,7 +27,9 @@ type LogEnd struct{ Term, Entry uint64 }
 // committed. It lacks entries that only the lost members acknowledged: the LogEnd shows which
 // of several members to take. The member's own files in dir stay unchanged, but dir must be
 // writable.
-func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, err error) {
+//
+// Unless before is 0, the backup ends with the log entry ahead of that one, which can't be applied.
+func Salvage(dir string, domain spiffeid.TrustDomain, before uint64, w io.Writer) (end LogEnd, err error) {
 	node, err := disk.Owner(dir)
 	if err != nil {
 		return end, err
@@ -48,7 +50,7 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 
 	defer func() { err = errors.Join(err, d.Close()) }()
 
-	state, end, err := salvage(d, domain)
+	state, end, err := salvage(d, domain, before)
 	switch {
 	case err != nil:
 		return end, err
@@ -62,6 +64,20 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	return end, Write(w, Header{Version, node, time.Now().Unix()}, state.Snapshot())
 }
 
+// An EntryError says that a member can't apply an entry of its log. Salvage can cut the log before it.
+type EntryError struct {
+	Entry, Term uint64
+	Err         error
+}
+
+// Error implements error.
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("log entry %d of term %d: %v", e.Entry, e.Term, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *EntryError) Unwrap() error { return e.Err }
+
 // OpenStopped opens the disk of a member that doesn't run.
 func OpenStopped(dir string) (*disk.Disk, error) {
 	return disk.Open(disk.Options{
@@ -74,11 +90,11 @@ func OpenStopped(dir string) (*disk.Disk, error) {
 	})
 }
 
-// salvage returns the state that a disk has, to the end of its log.
-func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state.State, LogEnd, error) {
-	state, end, unread, err := newestSnapshot(d.Snapshots, domain)
+// salvage returns the state that a disk has, to the end of its log or to the entry ahead of before.
+func salvage(d *disk.Disk, domain spiffeid.TrustDomain, before uint64) (*state.State, LogEnd, error) {
+	state, end, unread, err := newestSnapshot(d.Snapshots, domain, before)
 	if err == nil {
-		end, err = replay(state, d.Logs, end)
+		end, err = replay(state, d.Logs, end, before)
 	}
 
 	if err == nil && unread != nil && end.Entry < unread.behind { // its entries exist nowhere else
@@ -94,10 +110,10 @@ type unreadSnapshots struct {
 	err    error
 }
 
-// newestSnapshot returns the state and the end of the newest readable snapshot, or an empty
-// state. The newer snapshots are unreadable.
-func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state.State, LogEnd, *unreadSnapshots,
-	error) {
+// newestSnapshot returns the state and the end of the newest readable snapshot that ends ahead of before,
+// unless that is 0, or an empty state. The newer snapshots are unreadable.
+func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain, before uint64) (*state.State, LogEnd,
+	*unreadSnapshots, error) {
 	list, err := store.List() // the newest first
 	if err != nil {
 		return nil, LogEnd{}, nil, err
@@ -105,6 +121,10 @@ func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*sta
 
 	var unread *unreadSnapshots
 	for _, meta := range list {
+		if before > 0 && meta.Index >= before {
+			continue
+		}
+
 		s, err := openSnapshot(store, meta.ID, domain)
 		if err == nil {
 			return s, LogEnd{meta.Term, meta.Index}, unread, nil
@@ -141,8 +161,9 @@ func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDoma
 	return s, nil
 }
 
-// replay applies the log behind a snapshot that ends there, and returns the log's end.
-func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
+// replay applies the log behind a snapshot that ends there, to the entry ahead of before unless that is 0,
+// and returns its end.
+func replay(s *state.State, logs raft.LogStore, end LogEnd, before uint64) (LogEnd, error) {
 	first, err1 := logs.FirstIndex()
 
 	last, err2 := logs.LastIndex()
@@ -150,9 +171,17 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 		return end, err
 	}
 
+	if before > last+1 {
+		return end, fmt.Errorf("there is no log entry %d: the log ends at entry %d", before-1, last)
+	}
+
+	if before > 0 {
+		last = before - 1
+	}
+
 	if last > end.Entry && first > end.Entry+1 {
-		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", disk.ErrDamaged,
-			first, end.Entry)
+		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot to use ends at entry %d",
+			disk.ErrDamaged, first, end.Entry)
 	}
 
 	for i := end.Entry + 1; i <= last; i++ {
@@ -172,7 +201,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 		}
 
 		if err != nil {
-			return end, fmt.Errorf("log entry %d: %w", i, err)
+			return end, &EntryError{Entry: i, Term: entry.Term, Err: err}
 		}
 	}
 

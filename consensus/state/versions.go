@@ -77,6 +77,11 @@ func (v Versions) Equal(other Versions) bool {
 	return v.Log == other.Log && v.Snapshot == other.Snapshot && v.Wire == other.Wire && v.Formats.Equal(other.Formats)
 }
 
+// Covers reports whether a release that reads v reads all that one that reads other does.
+func (v Versions) Covers(other Versions) bool {
+	return v.Log >= other.Log && v.Snapshot >= other.Snapshot && v.Wire >= other.Wire && v.Formats.Covers(other.Formats)
+}
+
 // common returns the versions that both v and other read.
 func (v Versions) common(other Versions) Versions {
 	return Versions{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // Of two members that stand for election at the same time, the one with the older log
@@ -23,9 +24,11 @@ func TestOneOfTwoCandidatesWithdraws(t *testing.T) {
 	close(entered)
 	t.Cleanup(func() { close(stop) })
 
-	member := RaftTransport{here, here.LocalAddr(), nil, make(chan raft.RPC), entered, func(raft.ServerID) {},
-		&candidacy{}}
-	go member.Run(stop)
+	member := RaftTransport{
+		NetworkTransport: here, address: here.LocalAddr(), heard: make(chan raft.RPC), entered: entered,
+		received: func(raft.ServerID) {}, judge: func(spiffeid.ID, any) error { return nil }, candidacy: &candidacy{},
+	}
+	go member.receive(spiffeid.ID{}, here, stop)
 
 	for _, c := range []struct {
 		name  string

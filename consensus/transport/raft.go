@@ -3,39 +3,66 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A RaftTransport is Raft's transport of one member. It knows the member's configured
 // address, its pipelines cannot block for ever, it withholds commits that the leader's
-// disk does not have, and it gives way to another candidate.
+// disk does not have, it gives way to another candidate, and Raft gets no message that
+// was not judged.
 type RaftTransport struct {
-	*raft.NetworkTransport
-	address   raft.ServerAddress
-	told      func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
-	heard     chan raft.RPC // messages to Raft: from the network, and delivered locally
-	entered   <-chan struct{}
-	received  func(from raft.ServerID)
-	candidacy *candidacy
+	*raft.NetworkTransport // to others
+	address                raft.ServerAddress
+	told                   func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	heard                  chan raft.RPC // messages to Raft: from the network, and delivered locally
+	entered                <-chan struct{}
+	received               func(from raft.ServerID)
+	judge                  func(from spiffeid.ID, message any) error
+	candidacy              *candidacy
+	lanes                  *lanes
 }
 
-// NewRaftTransport returns Raft's transport of the member at that address. withhold gets
-// each message to others, and returns the message that is sent. Messages that are received before
-// entered is closed are refused. received gets the member of each message and of each answer.
-func NewRaftTransport(
-	cluster *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
-	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, entered <-chan struct{},
-	received func(from raft.ServerID),
-) RaftTransport {
-	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: streams{cluster.raft, cluster}, MaxPool: 3, Timeout: timeout, Logger: log,
-	})
+// RaftOptions are the parts of a RaftTransport.
+type RaftOptions struct {
+	Cluster *Cluster
+	Address raft.ServerAddress // this member's, as configured
+	Timeout time.Duration      // of a message
+	Log     hclog.Logger
+	// Withhold gets each message to others, and returns the message that is sent.
+	Withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	// Entered is closed once messages are accepted.
+	Entered <-chan struct{}
+	// Received gets the member of each message and of each answer.
+	Received func(from raft.ServerID)
+	// Judge refuses a message that Raft must not have. TLS has authenticated the member that has sent
+	// it. It is called by several goroutines.
+	Judge func(from spiffeid.ID, message any) error
+}
 
-	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered, received, &candidacy{}}
+// NewRaftTransport returns Raft's transport of a member. It receives once Run is called.
+func NewRaftTransport(options RaftOptions) RaftTransport {
+	config := raft.NetworkTransportConfig{MaxPool: 3, Timeout: options.Timeout, Logger: options.Log}
+
+	outbound := config
+	outbound.Stream = streams{newAcceptor(options.Cluster.raft.Addr()), options.Cluster}
+
+	return RaftTransport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&outbound),
+		address:          options.Address,
+		told:             options.Withhold,
+		heard:            make(chan raft.RPC),
+		entered:          options.Entered,
+		received:         options.Received,
+		judge:            options.Judge,
+		candidacy:        &candidacy{},
+		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[spiffeid.ID]lane{}},
+	}
 }
 
 // Deliver lets Raft receive a message that came beside its own connections.
@@ -52,41 +79,60 @@ func (t RaftTransport) Consumer() <-chan raft.RPC { return t.heard }
 // errOutside answers messages to a node that has not been let into its domain.
 var errOutside = errors.New("this node's disk is empty, and its domain has not let it in yet")
 
-// admit reports whether Raft may have a received message, and refuses it otherwise.
-func (t RaftTransport) admit(rpc raft.RPC) bool {
-	if message, ok := rpc.Command.(raft.WithRPCHeader); ok {
-		t.received(raft.ServerID(message.GetRPCHeader().ID))
-	}
+// admit reports whether Raft may have a message of a member, and refuses it otherwise.
+func (t RaftTransport) admit(from spiffeid.ID, rpc raft.RPC) bool {
+	t.received(raft.ServerID(from.String()))
 
 	select {
 	case <-t.entered:
-		return true
 	default:
-		rpc.Respond(nil, errOutside)
+		refuse(rpc, errOutside)
 		return false
 	}
+
+	if err := t.judge(from, rpc.Command); err != nil {
+		refuse(rpc, err)
+		return false
+	}
+
+	return true
+}
+
+// refuse answers a message with an error, behind the snapshot that comes with it: the library's server
+// would take what is left of it for the next message.
+func refuse(rpc raft.RPC, err error) {
+	if rpc.Reader != nil {
+		_, _ = io.Copy(io.Discard, rpc.Reader)
+	}
+
+	rpc.Respond(nil, err)
 }
 
 // SetHeartbeatHandler sets the function that gets heartbeats ahead of other messages.
 func (t RaftTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
-	if handle == nil {
-		t.NetworkTransport.SetHeartbeatHandler(nil)
-		return
-	}
-
-	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
-		if t.admit(rpc) {
+	t.lanes.setHeartbeats(func(from spiffeid.ID, rpc raft.RPC) {
+		if t.admit(from, rpc) {
 			handle(rpc)
 		}
 	})
 }
 
-// Run passes received messages on, until stop.
+// Run receives messages of members and passes them on, until stop and Close.
 func (t RaftTransport) Run(stop <-chan struct{}) {
+	var loops sync.WaitGroup
+	defer loops.Wait()
+
+	t.lanes.accept(func(from spiffeid.ID, network *raft.NetworkTransport) {
+		loops.Go(func() { t.receive(from, network, stop) })
+	})
+}
+
+// receive passes the messages of one member on.
+func (t RaftTransport) receive(from spiffeid.ID, network *raft.NetworkTransport, stop <-chan struct{}) {
 	for {
 		select {
-		case rpc := <-t.NetworkTransport.Consumer():
-			if !t.admit(rpc) {
+		case rpc := <-network.Consumer():
+			if !t.admit(from, rpc) {
 				continue
 			}
 
@@ -103,6 +149,11 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// Close ends all connections.
+func (t RaftTransport) Close() error {
+	return errors.Join(t.NetworkTransport.Close(), t.lanes.close())
 }
 
 // LocalAddr returns the member's configured address.
@@ -131,7 +182,17 @@ func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress
 // RequestVote asks a member for its vote.
 func (t RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest,
 	resp *raft.RequestVoteResponse) error {
-	return t.note(id, t.NetworkTransport.RequestVote(id, target, args, resp))
+	err := t.note(id, t.NetworkTransport.RequestVote(id, target, args, resp))
+	if err != nil {
+		return err
+	}
+
+	from, err := spiffeid.FromString(string(id))
+	if err == nil {
+		err = t.judge(from, resp)
+	}
+
+	return err
 }
 
 // note notes that a member has answered, unless err says that it has not.

@@ -24,9 +24,12 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 		}
 	}()
 
-	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
-		return w
-	}, nil, nil, nil, nil}.AppendEntriesPipeline("there", there.LocalAddr())
+	member := RaftTransport{
+		NetworkTransport: here, address: here.LocalAddr(),
+		told: func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w },
+	}
+
+	p, err := member.AppendEntriesPipeline("there", there.LocalAddr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,6 +133,7 @@ func (d *diagnosis) trail(context.Context) {
 	}
 
 	d.suspects(tail.Suspect)
+	d.misconduct(tail.Misconduct)
 	d.outlived(tail.Granted)
 }
 
@@ -163,6 +164,24 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 		"%d commands were applied lately without a valid proof or check; the last is %s %s at %s, brought by %s",
 		len(lines), last.Action, d.nameOf(last.Target), last.Time.Format(time.RFC3339),
 		cmp.Or(last.BroughtBy, "nodes unknown"))
+}
+
+// misconduct reports messages of members that the node has refused.
+func (d *diagnosis) misconduct(lines []audit.Entry) {
+	const check = "members"
+
+	if len(lines) == 0 {
+		d.say(check, StatusOK, "", "no message of a member was refused lately as false")
+
+		return
+	}
+
+	last := lines[len(lines)-1]
+	d.say(check, StatusFailed,
+		"the key of that member may be stolen: remove it with \"roster raft remove ID\", and renew its key "+
+			"(docs/runbooks.md#rostermembermisconduct); if it runs a newer release, upgrade this node",
+		"%d false messages of members were refused lately; the last is by %s at %s: %s",
+		len(lines), last.BroughtBy, last.Time.Format(time.RFC3339), last.Target)
 }
 
 // outlived warns of registrations that live for much longer than their registrants'

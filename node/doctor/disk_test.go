@@ -39,6 +39,31 @@ func TestDoctorNamesSuspectCommands(t *testing.T) {
 	}
 }
 
+// A false message of a member that the node has refused is a finding, with the member and the reason.
+//
+// Requirement: SEC-019
+func TestDoctorNamesMisconduct(t *testing.T) {
+	line := `{"time":"2026-11-22T10:29:34Z","phase":"refused","action":"raft.entry","outcome":"misconduct",` +
+		`"target":"log entry 12 of term 7: no","brought_by":"spiffe://alpha.test/roster/node/2"}` + "\n"
+
+	for text, want := range map[string]string{"": StatusOK, line: StatusFailed} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
+		d.trail(t.Context())
+
+		i := slices.IndexFunc(d.findings, func(f Finding) bool { return f.Check == "members" })
+		if i < 0 || d.findings[i].Status != want ||
+			(want == StatusFailed) != strings.Contains(d.findings[i].Found, "by spiffe://alpha.test/roster/node/2 at "+
+				"2026-11-22T10:29:34Z: log entry 12") {
+			t.Errorf("%q: %+v", text, d.findings)
+		}
+	}
+}
+
 // What lives for over ten times as long as the credential that it was asked for with is
 // warned of, by its last word, until it has ended.
 //

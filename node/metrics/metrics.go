@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/consensus"
 )
 
 const namespace = "roster"
@@ -31,6 +32,7 @@ type Set struct {
 	Connections *prometheus.CounterVec
 	Proofs      prometheus.Counter
 	Unchecked   *prometheus.CounterVec
+	Misconduct  *prometheus.CounterVec
 }
 
 // The reasons for commands that were not checked.
@@ -80,14 +82,18 @@ func New(version string) *Set {
 			"reason"),
 	}
 
+	m.Misconduct = counterVec("raft_misconduct_total",
+		"Messages of other members that this node refused as false, by what they were about: the key of "+
+			"the member may be stolen. The log names it.", "reason")
+
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 
 	m.Registry.MustRegister(
-		build, m.Proofs, m.Unchecked, m.requests, m.handshakes, m.credentials, m.Probes, m.shed, m.refused,
-		m.Connections,
+		build, m.Proofs, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials, m.Probes, m.shed,
+		m.refused, m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -99,6 +105,10 @@ func New(version string) *Set {
 
 	for _, reason := range []string{MissedSnapshot, MissedOverflow, MissedEndpoint} {
 		m.Unchecked.WithLabelValues(reason)
+	}
+
+	for _, kind := range consensus.MisconductKinds() {
+		m.Misconduct.WithLabelValues(string(kind))
 	}
 
 	return m

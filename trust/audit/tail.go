@@ -59,10 +59,12 @@ func ParseEntry(line []byte) (Entry, error) {
 // A Tail is the end of an audit log.
 type Tail struct {
 	Lines   int
-	Faults  []string         // places at which it is not as it was written
-	Open    []Entry          // intents without an outcome that is late, in order of time
-	Suspect []Entry          // operators' commands that were applied without a valid proof, or unchecked
-	Granted map[string]Entry // by RID: the last successful change of each registration
+	Faults  []string // places at which it is not as it was written
+	Open    []Entry  // intents without an outcome that is late, in order of time
+	Suspect []Entry  // operators' commands that were applied without a valid proof, or unchecked
+	// Misconduct are messages of members that were refused.
+	Misconduct []Entry
+	Granted    map[string]Entry // by RID: the last successful change of each registration
 }
 
 // ReadTail reads the end of the current file of an audit log.
@@ -116,6 +118,10 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 
 		if entry.Outcome == directory.OutcomeUnproven || entry.Outcome == directory.OutcomeUnchecked {
 			tail.Suspect = append(tail.Suspect, entry)
+		}
+
+		if entry.Outcome == directory.OutcomeMisconduct {
+			tail.Misconduct = append(tail.Misconduct, entry)
 		}
 
 		if entry.Phase == "outcome" && entry.Outcome == "ok" && entry.RID != "" {

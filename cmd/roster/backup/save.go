@@ -49,8 +49,9 @@ acknowledged before. An existing file is not overwritten.
 
 func salvageCommand(session connect.Session) *cobra.Command {
 	var (
-		file string
-		enc  encryption
+		file   string
+		before uint64
+		enc    encryption
 	)
 	cmd := &cobra.Command{
 		Use:   "salvage FILE --config FILE (--recipient KEY | --plaintext)",
@@ -74,6 +75,9 @@ To recover the domain:
 Peers reconnect if they find a node whose address they know; otherwise their operators set
 the new addresses with "roster peer set DOMAIN --nodes". Writes that only lost nodes have
 acknowledged are lost.
+
+If no node starts because of one log entry, which each of them names, use --before with its
+number on the node with the longest log. All writes from that entry on are lost.
 ` + encryptionHelp,
 		Example: "  roster snapshot salvage left.backup --config node.yaml --recipient age1...\n" +
 			"  roster snapshot restore left.backup --identity key.txt --new-epoch --reason 'three disks lost'",
@@ -89,20 +93,21 @@ acknowledged are lost.
 				return cli.Usage("invalid configuration: %w", err).WithNext(session.Program + " config")
 			}
 
-			return salvage(session.Console, args[0], enc, loaded)
+			return salvage(session.Console, args[0], enc, loaded, before)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
+	cmd.Flags().Uint64Var(&before, "before", 0, "number of the log entry before which the backup ends")
 	enc.addFlags(cmd)
 
 	return cmd
 }
 
-func salvage(console *cli.Console, path string, enc encryption, cfg config.Config) error {
+func salvage(console *cli.Console, path string, enc encryption, cfg config.Config, before uint64) error {
 	var term, entry uint64
 
 	err := saveFile(console, path, enc, func(out io.Writer) error {
-		end, err := node.SalvageBackup(cfg, out)
+		end, err := node.SalvageBackup(cfg, before, out)
 		term = end.Term
 		entry = end.Entry
 
@@ -110,6 +115,13 @@ func salvage(console *cli.Console, path string, enc encryption, cfg config.Confi
 	})
 	if err != nil {
 		return err
+	}
+
+	if before > 0 {
+		console.Note("the backup ends at entry %d of term %d; the log from entry %d on is not in it", entry, term,
+			before)
+
+		return nil
 	}
 
 	console.Note("the log ends at term %d, entry %d: of several nodes' backups choose the highest term, "+

@@ -1,0 +1,288 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Misconduct is a message of another member that this one has refused, because no member that works
+// as it should sends it.
+type Misconduct struct {
+	By   spiffeid.ID // as TLS has authenticated it
+	Kind MisconductKind
+	Err  error
+}
+
+// A MisconductKind is what a refused message is about.
+type MisconductKind string
+
+// The kinds of misconduct.
+const (
+	BadEntry    MisconductKind = "entry"    // an entry of the log that this release can't read or apply
+	BadHistory  MisconductKind = "history"  // what contradicts entries that this member has applied
+	BadSnapshot MisconductKind = "snapshot" // a snapshot that can't be read, or contradicts this member's state
+	BadSender   MisconductKind = "sender"   // a message in the name of another member
+	BadTerm     MisconductKind = "term"     // a term that no elections lead to
+)
+
+// MisconductKinds are all of them.
+func MisconductKinds() []MisconductKind {
+	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm}
+}
+
+// An inspector judges what other members send to Raft before Raft has it. Raft stores what it gets and
+// acknowledges it, and what is committed is applied at each start again: an entry that can't be applied
+// would end this member for good.
+type inspector struct {
+	cfg     *Config
+	group   *group
+	storage *storage
+	replica *Replica
+
+	// gone is the index of the last entry, as far as it was received, that removes this member's word on
+	// what it reads.
+	gone atomic.Uint64
+}
+
+// A misconductError marks a message that is the misconduct of its sender.
+type misconductError struct {
+	kind MisconductKind
+	err  error
+}
+
+func (e *misconductError) Error() string { return e.err.Error() }
+
+func (e *misconductError) Unwrap() error { return e.err }
+
+func misconduct(kind MisconductKind, format string, args ...any) error {
+	return &misconductError{kind, fmt.Errorf(format, args...)}
+}
+
+// judge refuses a message of a member that Raft must not have, and reports it.
+func (i *inspector) judge(from spiffeid.ID, message any) error {
+	err := i.check(from, message)
+	i.report(from, err)
+
+	return err
+}
+
+// report passes a misconduct of a member on, if err is one.
+func (i *inspector) report(by spiffeid.ID, err error) {
+	var wrong *misconductError
+	if errors.As(err, &wrong) && i.cfg.Misconduct != nil {
+		i.cfg.Misconduct(Misconduct{By: by, Kind: wrong.kind, Err: err})
+	}
+}
+
+func (i *inspector) check(from spiffeid.ID, message any) error {
+	if headed, is := message.(raft.WithRPCHeader); is {
+		if name := string(headed.GetRPCHeader().ID); name != from.String() {
+			return misconduct(BadSender, "a message of Raft names %.100q as its sender", name)
+		}
+	}
+
+	switch message := message.(type) {
+	case *raft.AppendEntriesRequest:
+		if err := i.checkTerm(message.Term); err != nil {
+			return err
+		}
+
+		return i.checkEntries(message)
+	case *raft.InstallSnapshotRequest:
+		if err := i.checkTerm(message.Term); err != nil {
+			return err
+		}
+
+		return i.checkInstall(message)
+	case *raft.RequestVoteRequest:
+		return i.checkTerm(message.Term)
+	case *raft.RequestVoteResponse:
+		return i.checkTerm(message.Term)
+	}
+
+	return nil
+}
+
+// maxTerms is by how many terms a message may be ahead of this member. Each election takes a term, so no
+// domain gets there; beyond the last term there is no election any more.
+const maxTerms = 1 << 32
+
+func (i *inspector) checkTerm(term uint64) error {
+	running := i.group.running.Load()
+	if running == nil {
+		return nil
+	}
+
+	if now := running.CurrentTerm(); term > now && term-now > maxTerms {
+		return misconduct(BadTerm, "a message is of term %d and this member is in term %d", term, now)
+	}
+
+	return nil
+}
+
+// checkEntries refuses entries that this member could not apply, or store, and those that contradict what
+// is committed.
+func (i *inspector) checkEntries(message *raft.AppendEntriesRequest) error {
+	committed := uint64(0)
+	if running := i.group.running.Load(); running != nil {
+		committed = running.CommitIndex()
+	}
+
+	before := raft.Log{Index: message.PrevLogEntry, Term: message.PrevLogTerm}
+	for _, entry := range message.Entries {
+		switch {
+		case entry == nil || entry.Index != before.Index+1:
+			return misconduct(BadEntry, "log entry %d is not followed by the next one", before.Index)
+		case entry.Term < before.Term || entry.Term > message.Term:
+			return misconduct(BadEntry, "log entry %d is of term %d, behind one of term %d in a message of term %d",
+				entry.Index, entry.Term, before.Term, message.Term)
+		}
+
+		if err := i.checkCommitted(entry, committed); err != nil {
+			return err
+		}
+
+		if err := i.checkEntry(entry); err != nil {
+			return misconduct(BadEntry, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
+		}
+
+		before = *entry
+	}
+
+	return nil
+}
+
+// checkCommitted refuses another entry in the place of one that is committed.
+func (i *inspector) checkCommitted(entry *raft.Log, committed uint64) error {
+	if entry.Index > committed {
+		return nil
+	}
+
+	var have raft.Log
+
+	err := i.storage.disk.Logs.GetLog(entry.Index, &have)
+	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+
+	if err == nil && have.Term != entry.Term {
+		return misconduct(BadHistory, "log entry %d is of term %d, and this member has applied one of term %d there",
+			entry.Index, entry.Term, have.Term)
+	}
+
+	return nil
+}
+
+// checkEntry refuses an entry that this member could not apply.
+func (i *inspector) checkEntry(entry *raft.Log) error {
+	switch entry.Type {
+	case raft.LogNoop, raft.LogBarrier:
+		return nil
+	case raft.LogConfiguration:
+		return checkConfiguration(entry.Data)
+	case raft.LogCommand:
+	default:
+		return fmt.Errorf("it is of the unknown type %d", entry.Type)
+	}
+
+	batch, err := decodeEntry(entry.Data, i.cfg.reads)
+	if err != nil {
+		return err
+	}
+
+	for c := range batch.Commands {
+		if err := i.checkVersions(&batch.Commands[c], entry.Index); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// checkVersions refuses a command that would put a version in force that this member doesn't read. The
+// state refuses that as long as it has this member's own word on what it reads.
+func (i *inspector) checkVersions(command *state.Command, index uint64) error {
+	switch member := command.Member; {
+	case member != nil && member.ID == i.cfg.Node && member.Gone:
+		i.gone.Store(index)
+	case member != nil && member.ID == i.cfg.Node:
+		if !i.cfg.reads.Covers(member.Reads) {
+			return fmt.Errorf("it says that this member reads log version %d, snapshot version %d and wire version "+
+				"%d, which it does not: %w", member.Reads.Log, member.Reads.Snapshot, member.Reads.Wire,
+				state.ErrNewer)
+		}
+	case command.Feature != nil:
+		err := i.cfg.reads.Lacks(*command.Feature)
+		if err != nil && (!i.replica.declared() || i.gone.Load() > i.group.running.Load().AppliedIndex()) {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// decodeEntry decodes the commands of a log entry that this member reads.
+func decodeEntry(data []byte, reads Versions) (*state.Batch, error) {
+	batch, err := state.DecodeBatch(data)
+	if err == nil && batch.Version > reads.Log {
+		err = state.NewerLog(batch.Version, reads.Log)
+	}
+
+	return batch, err
+}
+
+// checkConfiguration refuses a Raft configuration that Raft can't read, or by which no member leads.
+func checkConfiguration(data []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // the library's answer to bytes that it can't read
+			err = fmt.Errorf("its configuration can't be read: %v", p)
+		}
+	}()
+
+	voters := 0
+	ids, addresses := map[raft.ServerID]bool{}, map[raft.ServerAddress]bool{}
+
+	for _, server := range raft.DecodeConfiguration(data).Servers {
+		if _, err := spiffeid.FromString(string(server.ID)); err != nil || server.Address == "" ||
+			ids[server.ID] || addresses[server.Address] {
+			return fmt.Errorf("its configuration has the member %.100q at %.100q, which is malformed or a duplicate",
+				server.ID, server.Address)
+		}
+
+		ids[server.ID], addresses[server.Address] = true, true
+
+		if server.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+
+	if voters == 0 {
+		return errors.New("its configuration has no voter")
+	}
+
+	return nil
+}
+
+// checkInstall refuses the announcement of a snapshot that can't be installed, or is behind what this
+// member has applied.
+func (i *inspector) checkInstall(message *raft.InstallSnapshotRequest) error {
+	if message.SnapshotVersion != raft.SnapshotVersionMax {
+		return misconduct(BadSnapshot, "a snapshot has the library's version %d", message.SnapshotVersion)
+	}
+
+	if err := checkConfiguration(message.Configuration); err != nil {
+		return misconduct(BadSnapshot, "the snapshot at entry %d: %w", message.LastLogIndex, err)
+	}
+
+	if running := i.group.running.Load(); running != nil && message.LastLogIndex < running.AppliedIndex() {
+		return misconduct(BadHistory, "a snapshot ends at entry %d and this member has applied entry %d",
+			message.LastLogIndex, running.AppliedIndex())
+	}
+
+	return nil
+}

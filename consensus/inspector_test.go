@@ -1,0 +1,234 @@
+package consensus
+
+import (
+	"crypto/tls"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
+)
+
+// A thiefOfAKey speaks Raft with the key of a member, which runs beside it.
+type thiefOfAKey struct {
+	net.Listener
+	d    *domain
+	as   Member
+	wire *raft.NetworkTransport
+}
+
+func newThief(d *domain, member int) *thiefOfAKey {
+	d.t.Helper()
+	t := &thiefOfAKey{Listener: d.net.listen("thief"), d: d, as: d.members[member]}
+	t.wire = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: t, Timeout: 5 * time.Second, Logger: hclog.NewNullLogger(),
+	})
+	d.t.Cleanup(func() {
+		t.wire.CloseStreams()
+		_ = t.wire.Close()
+	})
+
+	return t
+}
+
+// Dial implements raft.StreamLayer.
+func (t *thiefOfAKey) Dial(address raft.ServerAddress, _ time.Duration) (net.Conn, error) {
+	conn, err := t.d.net.dialer("thief")(t.d.t.Context(), string(address))
+	if err != nil {
+		return nil, err
+	}
+
+	_, client := t.d.ca.configs(t.d.t, t.as.ID)
+	client.NextProtos = []string{transport.ProtocolRaft}
+
+	return tls.Client(conn, client), nil
+}
+
+// header is that of the thief's messages.
+func (t *thiefOfAKey) header() raft.RPCHeader {
+	return raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(t.as.ID.String()), Addr: []byte(t.as.Address),
+	}
+}
+
+// leads sends entries behind a member's log, at the next term, after change. The indexes and terms of the
+// entries are filled in if they are zero.
+func (t *thiefOfAKey) leads(to int, change func(*raft.AppendEntriesRequest), entries ...*raft.Log) error {
+	log := t.d.nodes[to].group.raft
+	lastTerm, _ := strconv.ParseUint(log.Stats()["last_log_term"], 10, 64)
+	message := &raft.AppendEntriesRequest{
+		RPCHeader: t.header(), Term: log.CurrentTerm() + 1, PrevLogEntry: log.LastIndex(), PrevLogTerm: lastTerm,
+		Entries: entries, LeaderCommitIndex: log.LastIndex() + uint64(len(entries)),
+	}
+
+	for i, entry := range entries {
+		if entry.Index == 0 {
+			entry.Index = message.PrevLogEntry + uint64(i) + 1
+		}
+
+		if entry.Term == 0 {
+			entry.Term = message.Term
+		}
+	}
+
+	if change != nil {
+		change(message)
+	}
+
+	return t.wire.AppendEntries(raft.ServerID(t.d.members[to].ID.String()),
+		raft.ServerAddress(t.d.members[to].Address), message, &raft.AppendEntriesResponse{})
+}
+
+// A refusalRecord has what members have refused of others.
+type refusalRecord struct {
+	mu  sync.Mutex
+	all []Misconduct
+}
+
+func (r *refusalRecord) add(m Misconduct) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, m)
+}
+
+// take returns what was refused since.
+func (r *refusalRecord) take() []Misconduct {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.all
+	r.all = nil
+
+	return all
+}
+
+// command returns a log entry with commands.
+func command(t *testing.T, version uint, commands ...state.Command) *raft.Log {
+	t.Helper()
+
+	data, err := state.Marshal(&state.Batch{Version: version, Time: 1, Commands: commands})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return &raft.Log{Type: raft.LogCommand, Data: data}
+}
+
+// Whoever has the key of one member sends the others entries that none could apply or store, or that
+// contradict what is committed: each is refused and reported with the member, the domain goes on, and all
+// members start again.
+//
+// Requirement: SEC-019
+func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) { c.Misconduct = refused.add })
+		d.ready()
+
+		leader, other := d.leader()
+		stolen := 3 - leader - other
+		thief := newThief(d, stolen)
+		beyond := state.Numbers{Log: 99, Snapshot: 1, Wire: 1}
+		wrongWord := state.Member{ID: d.members[other].ID, Reads: Versions{Log: 99, Snapshot: 9, Wire: 9}}
+		newest := uint(state.NewestLogVersion)
+
+		for name, c := range map[string]struct {
+			entries []*raft.Log
+			change  func(*raft.AppendEntriesRequest)
+			want    MisconductKind
+		}{
+			"a later version": {entries: []*raft.Log{command(t, 99)}, want: BadEntry},
+			"no commands":     {entries: []*raft.Log{{Type: raft.LogCommand, Data: []byte("garbage")}}, want: BadEntry},
+			"an unknown type": {entries: []*raft.Log{{Type: 77}}, want: BadEntry},
+			"an old library's configuration": {
+				entries: []*raft.Log{{Type: raft.LogRemovePeerDeprecated, Data: []byte("x")}}, want: BadEntry,
+			},
+			"no configuration": {
+				entries: []*raft.Log{{Type: raft.LogConfiguration, Data: []byte("garbage")}}, want: BadEntry,
+			},
+			"a configuration without voters": {
+				entries: []*raft.Log{{Type: raft.LogConfiguration,
+					Data: raft.EncodeConfiguration(raft.Configuration{})}},
+				want: BadEntry,
+			},
+			"a gap":        {entries: []*raft.Log{{Type: raft.LogNoop, Index: 1 << 40}}, want: BadEntry},
+			"another term": {entries: []*raft.Log{{Type: raft.LogNoop, Term: 1 << 30}}, want: BadEntry},
+			"a version that nobody reads": {
+				entries: []*raft.Log{command(t, newest, state.Command{Member: &state.Member{
+					ID: d.members[other].ID, Gone: true}}, state.Command{Feature: &beyond})},
+				want: BadEntry,
+			},
+			"a member's word that it has not said": {
+				entries: []*raft.Log{command(t, newest, state.Command{Member: &wrongWord})}, want: BadEntry,
+			},
+			"another entry in the place of a committed one": {
+				entries: []*raft.Log{{Type: raft.LogNoop, Index: 3}},
+				change: func(message *raft.AppendEntriesRequest) {
+					message.PrevLogEntry, message.PrevLogTerm = 2, message.Entries[0].Term
+				},
+				want: BadHistory,
+			},
+			"in another's name": {
+				entries: []*raft.Log{{Type: raft.LogNoop}},
+				change: func(message *raft.AppendEntriesRequest) {
+					message.ID = []byte(d.members[leader].ID.String())
+				},
+				want: BadSender,
+			},
+			"the last term": {
+				change: func(message *raft.AppendEntriesRequest) { message.Term = ^uint64(0) }, want: BadTerm,
+			},
+		} {
+			term := d.nodes[other].group.raft.CurrentTerm()
+
+			if err := thief.leads(other, c.change, c.entries...); err == nil {
+				t.Errorf("%s: it was acknowledged", name)
+			}
+
+			got := refused.take()
+			if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != c.want {
+				t.Errorf("%s: reported are %v, want %s by %s", name, got, c.want, d.members[stolen].ID)
+			}
+
+			if now := d.nodes[other].group.raft.CurrentTerm(); now != term {
+				t.Errorf("%s: the term went from %d to %d", name, term, now)
+			}
+
+			if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+
+		d.equalStates()
+
+		for i := range d.nodes {
+			d.restart(i)
+		}
+
+		d.equalStates()
+	})
+}
+
+// A change that the members could not read back is refused before it is in the log.
+func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		bad := &state.Command{Order: &state.Order{Action: "\xff"}}
+
+		_, err := d.nodes[0].proposer.propose(t.Context(), bad)
+		if err == nil || !strings.Contains(err.Error(), "could not read this change") {
+			t.Errorf("it was proposed: %v", err)
+		}
+
+		if err := d.nodes[0].life.failure(); err != nil {
+			t.Error(err)
+		}
+	})
+}
