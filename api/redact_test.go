@@ -95,9 +95,9 @@ func partServer(t testing.TB, p partPolicy) *Server {
 	return partServerWith(t, p, "canary", "/agent/ada", time.Now())
 }
 
-// partServerWith is partServer with another word to withhold, another owner, and a time of
-// registration.
-func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time) *Server {
+// partServerWith is partServer with another word to withhold, another owner, a time of
+// registration, and more agents.
+func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time, more ...*directory.Entry) *Server {
 	t.Helper()
 
 	replaceWord := func(document string) string {
@@ -112,6 +112,7 @@ func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time
 			"description":"canary","capabilities":["canary"],"tags":["travel"],"inputs":{"type":"object"},"outputs":{"type":"object"}}`)),
 	}
 
+	entries = append(entries, more...)
 	for _, e := range entries {
 		e.Owner = directory.IdentityOf(spiffeid.RequireFromPath(alpha, owner))
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at.UnixMilli(), at.UnixMilli(), at.Add(24*time.Hour).UnixMilli()
@@ -300,6 +301,46 @@ func TestWithheldValuesChangeNoAnswer(t *testing.T) {
 				a.Header.Get("ETag") != b.Header.Get("ETag") {
 				t.Errorf("%s %s %s as %q: %d\n%.2000s\nand\n%d\n%.2000s", r.method, r.path, r.body, who,
 					a.StatusCode, got, b.StatusCode, want)
+			}
+		}
+	}
+}
+
+// A name that looks like an earlier one is flagged on each surface for who sees the earlier one,
+// and on none for others: they would find hidden names by trying lookalikes.
+//
+// Requirement: SEC-014, SEC-015
+func TestALookalikeOfAHiddenNameIsNotFlagged(t *testing.T) {
+	const lookalike = "pl\u0430nner" // with a Cyrillic letter
+
+	p := newPartPolicy(directory.Redaction{})
+	s := partServerWith(t, p, "canary", "/agent/ada", time.Now(),
+		entry(t, alpha, "01K00000000000000000000009", lookalike, 4, `{"base":"https://first.example/"}`))
+
+	for _, hidden := range []string{"", lookalike} {
+		p.set(partRules{hidden: hidden})
+
+		for _, q := range []struct{ method, path, body string }{
+			{"GET", "/ad/l", ""}, {"GET", "/ad/r/" + partADRID, ""}, {"GET", "/ad/r/planner", ""},
+			{"GET", "/agents", ""}, {"GET", "/agents/planner", ""}, {"GET", "/discovery/agents/planner", ""},
+			{"POST", "/agents/search", `{"query":"travelling"}`},
+			{"POST", "/agents/resolve", `{"intent":"travelling"}`},
+			{"POST", "/discovery/query", `{"query":"travelling","detail":"full"}`},
+			{"GET", catalog.WebOfAgentsPath, ""},
+		} {
+			body := textOf(t, ask(t, s, "/client/reader", q.method, q.path, q.body))
+			if !strings.Contains(body, "planner") || strings.Contains(body, "confusable") != (hidden == "") {
+				t.Errorf("%s %s with %q hidden: %s", q.method, q.path, hidden, body)
+			}
+		}
+
+		for tool, arguments := range map[string]string{
+			"lookup_agents": `{}`, "get_agent": `{"agent":"planner"}`,
+			"discover_agents": `{"query":"travelling","detail":"full"}`,
+		} {
+			text := string(response.Encode(use(t, s, "/client/reader", tool, arguments)))
+			if !strings.Contains(text, "planner") || strings.Contains(text, "confusable") != (hidden == "") {
+				t.Errorf("%s with %q hidden: %s", tool, hidden, text)
 			}
 		}
 	}

@@ -144,6 +144,50 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 	})
 }
 
+// An owner has one share of a peer's quota, and so has the peer, in the stream for the mesh and
+// in the one for this domain together.
+//
+// Requirement: FORM-005
+func TestAShareIsOneForBothStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		smallShares(t)
+
+		for other, rules := range map[string]directory.PeerRules{
+			"/agent/eve": {Records: 32}, "/agent/bob": {Records: 2, OwnerShare: 1},
+		} {
+			b, set := ruled(t)
+			set(rules)
+
+			for i := range 4 {
+				owner := "/agent/eve"
+				if i >= 2 {
+					owner = other
+				}
+
+				rid := b.origin.registerAs(owner, fmt.Sprint("agent-", i), 10)
+				if i >= 2 {
+					b.origin.grant(rid, directory.Only(beta), true)
+					b.origin.export(rid, false)
+				}
+			}
+
+			pair := b.beta.origins.Get(alpha).Streams.Pair
+			for _, feed := range []*replica.Feed{&pair.Mesh, &pair.Private} {
+				must(t, b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), feed, b.giver(),
+					unlimited(t.Context())))
+			}
+
+			b.readmit()
+
+			s := b.beta.Peers()[0]
+			if got := len(b.agents()); got != 2 || s.Records != 2 || s.OverQuota != 2 {
+				t.Errorf("of %+v with %s: %d are shown, %d held, %d over the quota", rules, other, got, s.Records,
+					s.OverQuota)
+			}
+		}
+	})
+}
+
 // A small quota may be one owner's alone: what an identity may have at home by the shipped
 // limits fits.
 //

@@ -2,14 +2,19 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/node/listener"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // A one is a listener of one connection.
@@ -62,6 +67,72 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 			}
 		case <-time.After(10 * time.Minute):
 			t.Error("a handler still writes to a client that has not read for ten minutes")
+		}
+	})
+}
+
+// Connections by an authority that a bundle drops are closed, also if that comes while those of
+// another one have their time to end.
+//
+// Requirement: TRUST-002
+func TestEachChangeOfBundlesClosesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		bundles := trust.NewBundles()
+
+		open := map[spiffeid.TrustDomain]bool{} // by domain: whether a client's connection is open
+		dialled := dialledConns{byConn: map[*dialledConn]func() error{}}
+
+		for _, name := range []string{"first.test", "second.test"} {
+			td := spiffeid.RequireTrustDomainFromString(name)
+
+			ca, err := trust.NewCA(td, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if err := bundles.SetX509(td, ca.Bundle().X509Authorities()); err != nil {
+				t.Fatal(err)
+			}
+
+			open[td] = true
+			conn, other := net.Pipe()
+			defer other.Close()
+
+			dialled.byConn[&dialledConn{conn, &dialled}] = func() error {
+				_, err := bundles.GetX509BundleForTrustDomain(td)
+				return err
+			}
+		}
+
+		var loop sync.WaitGroup
+
+		loop.Go(func() {
+			dialled.followBundles(ctx, bundles, func() {
+				for td := range open {
+					open[td] = open[td] && bundles.Has(td)
+				}
+			})
+		})
+		synctest.Wait()
+
+		for _, td := range bundles.Domains() {
+			bundles.Remove(td)
+			<-time.After(time.Second)
+		}
+
+		<-time.After(2 * answerGrace)
+		cancel()
+		loop.Wait()
+
+		for td := range open {
+			if open[td] {
+				t.Errorf("a client's connection by the authority of %s that was dropped is open", td)
+			}
+		}
+
+		if n := len(dialled.byConn); n > 0 {
+			t.Errorf("%d connections to nodes are open that a dropped authority has certified", n)
 		}
 	})
 }

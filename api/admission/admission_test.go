@@ -104,4 +104,8 @@ func TestABodyIsCountedBeforeItIsRead(t *testing.T) {
 	}
 
 	long.Release()
+
+	if pools.RequestBytes() != 0 {
+		t.Errorf("%d bytes of a body that was counted in pieces are still counted", pools.RequestBytes())
+	}
 }

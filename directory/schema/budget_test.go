@@ -95,6 +95,42 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
+// Judgements that share a budget end together: neither the steps of a schema nor those of
+// reading a value are given anew to each.
+//
+// Requirement: AI-008
+func TestJudgementsShareABudget(t *testing.T) {
+	for name, of := range map[string][2]string{
+		"steps of the schema": {`{"items":{"minimum":0}}`, "[1,2,3,4]"},
+		"bytes of the value":  {`{}`, `"` + strings.Repeat("x", 100*readBytes) + `"`},
+	} {
+		s, err := compile([]byte(of[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		alone := NewBudget(LightSteps)
+		if _, err := s.Validate([]byte(of[1]), "", alone); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+
+		const judgements = 10
+
+		each := LightSteps - alone.steps
+		shared := NewBudget(judgements * each)
+
+		judged := 0
+		for ; err == nil && judged < 100; judged++ {
+			_, err = s.Validate([]byte(of[1]), "", shared)
+		}
+
+		if !errors.Is(err, ErrBudget) || judged != judgements+1 {
+			t.Errorf("%s: %d judgements of %d steps by a budget of %d end in %v", name, judged, each,
+				judgements*each, err)
+		}
+	}
+}
+
 // hostileSchemas cost as much to compile as a stranger can make them cost: a document of
 // 64 KiB carries them.
 var hostileSchemas = func() map[string]string {

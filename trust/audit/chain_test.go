@@ -200,6 +200,36 @@ func TestAppliedCommandsHaveOneLine(t *testing.T) {
 	}
 }
 
+// A command has one line, though the file that has it has been rotated away before the member
+// starts and applies a part of its log again.
+//
+// Requirement: SEC-012
+func TestACommandOfAnEarlierFileIsNotRepeated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	command := directory.AuditEvent{Action: "policy.write", Proof: "a.b.c",
+		Position: directory.Position{Epoch: 7, Revision: 1}}
+
+	a := openLog(t, path, 1000, 9)
+	must(t, a.Applied(command))
+
+	for range 25 {
+		must(t, intend(a, directory.AuditEvent{Action: "register"}))
+	}
+
+	must(t, a.Close())
+
+	if current, err := os.ReadFile(path); err != nil || strings.Contains(string(current), command.Proof) {
+		t.Fatalf("the command's line is in the current file: %v\n%s", err, current)
+	}
+
+	a = openLog(t, path, 1000, 9)
+	must(t, a.Applied(command))
+
+	if text := trailText(t, path); strings.Count(text, command.Proof) != 1 {
+		t.Errorf("the command has not one line:\n%s", text)
+	}
+}
+
 // A caller can't make its lines long, nor fill the trail with refreshes: those beyond a
 // bound are counted.
 //

@@ -337,6 +337,22 @@ func TestAccessTokens(t *testing.T) {
 		t.Errorf("bound: %+v, %v", v, err)
 	}
 
+	// It ends with its certificate, or with itself if that is earlier.
+	for _, life := range []time.Duration{time.Minute, 5 * time.Hour} {
+		token := d.access()
+		token.claims["exp"] = time.Now().Add(life).Unix()
+
+		end := d.svid.Certificates[0].NotAfter
+		if life < time.Hour {
+			end = time.Unix(token.claims["exp"].(int64), 0)
+		}
+
+		v, err := d.Verify(Shown{TLS: shownBy(d.svid), Bearer: token.text(t)}, time.Now())
+		if err != nil || !v.Until.Equal(end) {
+			t.Errorf("a bound token of %s with a certificate of an hour ends at %s, want %s: %v", life, v.Until, end, err)
+		}
+	}
+
 	plain := d.access()
 	delete(plain.claims, "cnf")
 
