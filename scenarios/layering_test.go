@@ -270,12 +270,12 @@ var homes = map[string][]string{
 	"github.com/go-jose/go-jose/v4":          {"trust", "trust/card", "trust/compact", "trust/credentials"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":         {"trust"},
-	"google.golang.org/protobuf":             {"node/tracing"},
+	"google.golang.org/protobuf":             {testsOnly},
 	"go.opentelemetry.io/otel":               {"directory/span", "node/tracing"}, // the API: spans and their contexts
 	"go.opentelemetry.io/otel/sdk":           {"node/tracing"},
 	"go.opentelemetry.io/otel/exporters":     {"node/tracing"},
-	"go.opentelemetry.io/proto/otlp":         {"node/tracing"}, // its package collector links gRPC
-	"google.golang.org/grpc":                 {"trust"},        // the Workload API
+	"go.opentelemetry.io/proto/otlp":         {testsOnly},
+	"google.golang.org/grpc":                 {"trust"}, // the Workload API
 	"github.com/gorilla/mux":                 {"api"},
 	"github.com/getkin/kin-openapi":          {testsOnly},
 	"github.com/modelcontextprotocol/go-sdk": {"api/mcp", "gateway"}, // its server, its client

@@ -22,7 +22,8 @@ var outbound = map[string][]string{
 	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
 	"net/http":   {"Get", "Head", "Post", "PostForm", "Client", "Transport", "DefaultClient", "DefaultTransport"},
 
-	"github.com/spiffe/go-spiffe/v2/workloadapi": {"New", "NewX509Source", "NewJWTSource", "NewBundleSource"},
+	"github.com/spiffe/go-spiffe/v2/workloadapi":                      {"New", "NewX509Source", "NewJWTSource", "NewBundleSource"},
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": {"New", "NewClient"},
 }
 
 // guardedFiles are the files of the gateway, and of the commands that fetch documents, that

@@ -1,152 +1,101 @@
 package tracing
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strconv"
-	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 
 	"github.com/roster-mesh/roster/directory/egress"
 )
 
-var (
-	errQueueFull = errors.New("the queue is full: the collector is too slow, or trace.sample too high")
-	errRejected  = errors.New("the collector rejected spans")
-)
+var errQueueFull = errors.New("the queue is full: the collector is too slow, or trace.sample too high")
 
 // maxAnswer bounds the collector's answer in bytes.
 const maxAnswer = 64 << 10
 
-// A client posts batches to a collector. It is OTLP/HTTP with protobuf: the library's own client
-// links the gRPC library (ADR 0036).
+// A client posts batches to a collector by OTLP/HTTP. If the collector is not reached or
+// asks for it, the client retries within retryTime.
 type client struct {
-	endpoint string
-	http     *http.Client
-	rejected atomic.Uint64 // spans of accepted batches
+	otlptrace.Client
+	transport *http.Transport
 }
 
 func newClient(endpoint string, roots *x509.CertPool) *client {
 	dialer := &net.Dialer{Timeout: exportTimeout / 2, Control: egress.Control(egress.Anywhere)}
-
-	return &client{endpoint: endpoint, http: &http.Client{
-		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
-			MaxConnsPerHost:        1,
-			IdleConnTimeout:        time.Minute,
-			MaxResponseHeaderBytes: maxAnswer,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
-
-// Start implements otlptrace.Client.
-func (c *client) Start(context.Context) error { return nil }
-
-// Stop implements otlptrace.Client.
-func (c *client) Stop(context.Context) error {
-	c.http.CloseIdleConnections()
-	return nil
-}
-
-// UploadTraces implements otlptrace.Client. If the collector is not reached or asks for it, it retries
-// within retryTime.
-func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// An ExportTraceServiceRequest has the same encoding, but its package links gRPC.
-	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
-	if err != nil {
-		return err
+	transport := &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		MaxConnsPerHost:        1,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: maxAnswer,
 	}
 
-	rejected, err := backoff.Retry(ctx, func() (uint64, error) { return c.post(ctx, body) },
-		backoff.WithMaxElapsedTime(retryTime))
-	c.rejected.Add(rejected)
+	return &client{transport: transport, Client: otlptracehttp.NewClient(
+		otlptracehttp.WithEndpointURL(endpoint),
+		// Of the library's environment variables, those of the endpoint, the encoding and TLS are
+		// the configuration's.
+		otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
+		otlptracehttp.WithTLSClientConfig(nil),
+		otlptracehttp.WithMaxResponseSize(maxAnswer),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retryTime / 16,
+			MaxInterval: retryTime / 2, MaxElapsedTime: retryTime}),
+		otlptracehttp.WithHTTPClient(&http.Client{
+			Transport:     &retriedTransport{transport},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}))}
+}
+
+// Stop implements otlptrace.Client.
+func (c *client) Stop(ctx context.Context) error {
+	err := c.Client.Stop(ctx)
+	c.transport.CloseIdleConnections()
 
 	return err
 }
 
-// post sends a batch once, and returns how many of its spans the collector rejected.
-func (c *client) post(ctx context.Context, body []byte) (rejected uint64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(body))
+// A retriedTransport marks each failure as temporary. OTLP asks a client to retry if the
+// collector is not reached; the library does so after timeouts only.
+type retriedTransport struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t *retriedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(req)
 	if err != nil {
-		return 0, backoff.Permanent(err)
+		return nil, temporaryError{err}
 	}
 
-	req.Header.Set("Content-Type", "application/x-protobuf")
-	req.Header.Set("User-Agent", "roster")
-
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return 0, err
-	}
-
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return rejectedSpans(answer), nil
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-		http.StatusGatewayTimeout: // to be retried by OTLP
-		if wait, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && wait > 0 {
-			return 0, backoff.RetryAfter(wait)
-		}
-
-		return 0, fmt.Errorf("the collector answered %d", resp.StatusCode)
-	}
-
-	return 0, backoff.Permanent(fmt.Errorf("the collector answered %d", resp.StatusCode))
+	return resp, nil
 }
 
-// rejectedSpans reads from an ExportTraceServiceResponse how many spans were rejected:
-// partial_success.rejected_spans. It is 0 if the answer is not such a message.
-func rejectedSpans(answer []byte) uint64 {
-	partial, _ := protowire.ConsumeBytes(field(answer, 1, protowire.BytesType))
-	count, n := protowire.ConsumeVarint(field(partial, 1, protowire.VarintType))
+type temporaryError struct{ error }
 
-	if n < 0 {
-		return 0
+// Temporary is asked by the library.
+func (temporaryError) Temporary() bool { return true }
+
+func (e temporaryError) Unwrap() error { return e.error }
+
+// partialSuccess is the text of the library's error of a batch that was taken in part; its
+// type is internal.
+var partialSuccess = regexp.MustCompile(`\((\d+) spans rejected\)$`)
+
+// rejectedSpans returns how many spans of a batch the collector rejected, by the error of
+// the export; false if the batch failed altogether.
+func rejectedSpans(err error) (count uint64, ok bool) {
+	match := partialSuccess.FindStringSubmatch(err.Error())
+	if match == nil {
+		return 0, false
 	}
 
-	return count
-}
+	count, err = strconv.ParseUint(match[1], 10, 64)
 
-// field returns a message from the value of its first field of a number and type on; nil if there is
-// none.
-func field(message []byte, number protowire.Number, kind protowire.Type) []byte {
-	for len(message) > 0 {
-		num, typ, tag := protowire.ConsumeTag(message)
-		if tag < 0 {
-			return nil
-		}
-
-		if num == number && typ == kind {
-			return message[tag:]
-		}
-
-		value := protowire.ConsumeFieldValue(num, typ, message[tag:])
-		if value < 0 {
-			return nil
-		}
-
-		message = message[tag+value:]
-	}
-
-	return nil
+	return count, err == nil
 }

@@ -26,9 +26,9 @@ const quiet = time.Minute
 
 // An exporter hands batches to the collector, and counts what becomes of their spans.
 type exporter struct {
-	otlp   sdk.SpanExporter
-	client *client
-	log    *slog.Logger
+	otlp     sdk.SpanExporter
+	endpoint string
+	log      *slog.Logger
 
 	counts [len(Fates)]atomic.Uint64
 	held   atomic.Int64 // spans that wait or are on their way
@@ -42,8 +42,8 @@ type exporter struct {
 	was  uint64    // spans lost when that began
 }
 
-func newExporter(otlp sdk.SpanExporter, client *client, log *slog.Logger) *exporter {
-	e := &exporter{otlp: otlp, client: client, log: log, ended: make(chan struct{})}
+func newExporter(otlp sdk.SpanExporter, endpoint string, log *slog.Logger) *exporter {
+	e := &exporter{otlp: otlp, endpoint: endpoint, log: log, ended: make(chan struct{})}
 	e.running, e.stop = context.WithCancel(context.Background())
 
 	return e
@@ -59,14 +59,19 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	defer context.AfterFunc(e.running, cancel)()
 
 	count := uint64(len(spans))
-	if err := e.otlp.ExportSpans(ctx, spans); err != nil {
-		e.lose(failed, count, err)
-		return nil
-	}
 
-	if refused := min(e.client.rejected.Swap(0), count); refused > 0 {
-		count -= refused
-		e.lose(rejected, refused, errRejected)
+	if err := e.otlp.ExportSpans(ctx, spans); err != nil {
+		refused, ok := rejectedSpans(err)
+		if !ok {
+			e.lose(failed, count, err)
+			return nil
+		}
+
+		// A warning of the collector is such an error too, with no span rejected.
+		if refused = min(refused, count); refused > 0 {
+			count -= refused
+			e.lose(rejected, refused, err)
+		}
 	}
 
 	e.counts[exported].Add(count)
@@ -105,7 +110,7 @@ func (e *exporter) lose(fate int, count uint64, cause error) {
 
 	if first {
 		e.was = e.losses() - count
-		e.log.Warn("spans of traces are lost; requests go on", "endpoint", e.client.endpoint, "err", cause)
+		e.log.Warn("spans of traces are lost; requests go on", "endpoint", e.endpoint, "err", cause)
 	}
 }
 
@@ -116,7 +121,7 @@ func (e *exporter) recover() {
 
 	if !e.lost.IsZero() && time.Since(e.lost) >= quiet {
 		e.lost = time.Time{}
-		e.log.Info("spans of traces are exported again", "endpoint", e.client.endpoint, "lost", e.losses()-e.was)
+		e.log.Info("spans of traces are exported again", "endpoint", e.endpoint, "lost", e.losses()-e.was)
 	}
 }
 

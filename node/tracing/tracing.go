@@ -58,14 +58,12 @@ func Start(cfg Config) (*Tracing, error) {
 		attribute.String("service.version", cfg.Version),
 		attribute.String("service.instance.id", hex.EncodeToString(instance)))
 
-	client := newClient(cfg.Endpoint, cfg.Roots)
-
-	otlp, err := otlptrace.New(context.Background(), client)
+	otlp, err := otlptrace.New(context.Background(), newClient(cfg.Endpoint, cfg.Roots))
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
 
-	export := newExporter(otlp, client, cfg.Logger)
+	export := newExporter(otlp, cfg.Endpoint, cfg.Logger)
 	batches := sdk.NewBatchSpanProcessor(export,
 		sdk.WithMaxQueueSize(queueSize), sdk.WithMaxExportBatchSize(batchSize), sdk.WithBatchTimeout(batchDelay),
 		sdk.WithExportTimeout(exportTimeout))

@@ -3,12 +3,15 @@ package tracing
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,11 +81,26 @@ func wantCount(t *testing.T, tracing *Tracing, fate string, want uint64) {
 	}
 }
 
-// Spans arrive with the program's name and version, and nothing of the node.
+// Spans arrive with the program's name and version, and nothing of the node. The environment adds
+// headers; where and how spans are sent is the configuration's.
 //
 // Requirement: OPS-030
 func TestSpansArrive(t *testing.T) {
 	leaksNothing(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://127.0.0.1:1/other")
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+
+	certificate := filepath.Join(t.TempDir(), "ca.pem")
+	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", certificate)
+
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	other.Close()
+
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate().Raw})
+	if err := os.WriteFile(certificate, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
 
 	var received tracepb.TracesData
 
@@ -90,7 +108,8 @@ func TestSpansArrive(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		err := proto.Unmarshal(body, &received)
 
-		if err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		if err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" || r.URL.Path != "/v1/traces" ||
+			r.Header.Get("Authorization") != "Bearer x" {
 			t.Errorf("%v: %v", r.Header, err)
 		}
 	})
@@ -141,7 +160,7 @@ func TestAHungCollectorHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// A batch is sent again while the collector asks for it, and not if it is refused.
+// A batch is sent again while the collector asks for it or is not reached, and not if it is refused.
 func TestABatchIsRetried(t *testing.T) {
 	var requests atomic.Int32
 
@@ -149,7 +168,9 @@ func TestABatchIsRetried(t *testing.T) {
 		switch requests.Add(1) {
 		case 1:
 			w.WriteHeader(http.StatusServiceUnavailable)
-		case 3:
+		case 2:
+			panic(http.ErrAbortHandler) // the connection breaks
+		case 4:
 			w.WriteHeader(http.StatusBadRequest)
 		}
 	})
@@ -164,26 +185,59 @@ func TestABatchIsRetried(t *testing.T) {
 	wantCount(t, tracing, "exported", 1)
 	wantCount(t, tracing, "failed", 2)
 
-	if requests.Load() != 3 {
-		t.Errorf("%d requests, want 3", requests.Load())
+	if requests.Load() != 4 {
+		t.Errorf("%d requests, want 4", requests.Load())
 	}
 }
 
-// Spans that the collector rejects are counted.
-func TestRejectedSpansAreCounted(t *testing.T) {
-	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 2)
-	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), "too old")
-	answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+// A batch is given up in time, whatever wait the collector asks for.
+func TestACollectorDoesNotDecideTheWait(t *testing.T) {
+	tracing, log := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	record(tracing, 1)
 
-	tracing, _ := start(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
-	record(tracing, 5)
+	began := time.Now()
+
+	if err := tracing.provider.ForceFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if took := time.Since(began); took > exportTimeout {
+		t.Errorf("the batch was given up after %s, want at most %s", took, exportTimeout)
+	}
+
 	stop(t, tracing)
-	wantCount(t, tracing, "exported", 3)
-	wantCount(t, tracing, "rejected", 2)
+	wantCount(t, tracing, "failed", 1)
 
-	for _, malformed := range [][]byte{nil, {0xff}, {0x0a, 0x05}, []byte("<html>"), answer[:3]} {
-		if count := rejectedSpans(malformed); count != 0 {
-			t.Errorf("%x rejects %d spans", malformed, count)
+	if !strings.Contains(log.String(), "retry time") {
+		t.Errorf("the log does not have the reason:\n%s", log)
+	}
+}
+
+// Spans that the collector rejects are counted, and its reason is logged. A warning loses none.
+func TestRejectedSpansAreCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		count            uint64 // that the collector says it rejected
+		rejected, losses uint64
+	}{"some": {2, 2, 1}, "none": {0, 0, 0}, "more than there were": {9, 5, 1}} {
+		partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), c.count)
+		partial = protowire.AppendTag(partial, 2, protowire.BytesType)
+		partial = protowire.AppendString(partial, "too (1 spans rejected) old")
+		answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+
+		tracing, log := start(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-protobuf")
+			_, _ = w.Write(answer)
+		})
+		record(tracing, 5)
+		stop(t, tracing)
+		wantCount(t, tracing, "exported", 5-c.rejected)
+		wantCount(t, tracing, "rejected", c.rejected)
+
+		if lines := strings.Count(log.String(), "too (1 spans rejected) old"); uint64(lines) != c.losses {
+			t.Errorf("%s: %d lines of loss, want %d:\n%s", name, lines, c.losses, log)
 		}
 	}
 }
@@ -210,7 +264,7 @@ func TestTheLogHasALineAtLossAndOneAtReturn(t *testing.T) {
 		var text bytes.Buffer
 
 		collector := &flaky{}
-		export := newExporter(collector, newClient("http://127.0.0.1:1/v1/traces", nil),
+		export := newExporter(collector, "http://127.0.0.1:1/v1/traces",
 			slog.New(slog.NewTextHandler(&text, nil)))
 		send := func() {
 			_ = export.ExportSpans(t.Context(), make([]sdk.ReadOnlySpan, 10))
