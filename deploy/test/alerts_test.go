@@ -86,7 +86,7 @@ func TestAlertsOfAGap(t *testing.T) {
 	start(t, "alpha again", exec.Command(binary(t), "serve", "--config", node.Config))
 	until(t, "alpha answers", func() error { return show().Run() })
 
-	p := startPrometheus(t, []string{node.Admin})
+	p := startPrometheus(t, map[string][]string{alpha.TrustDomain: {node.Admin}})
 	p.eventuallyFires(t, "RosterPeerGap")
 	says(t, show, "lag\t", "connection refused")
 }
@@ -101,7 +101,7 @@ func TestAlertsOfARefusedPeer(t *testing.T) {
 	dir, mesh := dev(t, 3, 1)
 	alpha, beta, gamma := mesh.Domains[0], mesh.Domains[1], mesh.Domains[2]
 	node := alpha.Nodes[0]
-	p := startPrometheus(t, []string{node.Admin})
+	p := startPrometheus(t, map[string][]string{alpha.TrustDomain: {node.Admin}})
 
 	other := t.TempDir()
 	authority := exec.Command(binary(t), "ca", "init", beta.TrustDomain, "--dir", other)
@@ -124,6 +124,46 @@ func TestAlertsOfARefusedPeer(t *testing.T) {
 		return operator(t, dir, alpha.TrustDomain, node.API, "peer", "show", gamma.TrustDomain)
 	}, "messages refused key_unknown")
 }
+
+// A peer trusts another authority of a domain than its present one, and takes nothing from it. Later the
+// peer's only node dies, and nobody serves its bundle.
+//
+// Requirement: OPS-029, OPS-043
+func TestAlertsOfAPeerThatRefusesUs(t *testing.T) {
+	tool(t, "prometheus")
+
+	dir, mesh := dev(t, 2, 1)
+	alpha, beta := mesh.Domains[0], mesh.Domains[1]
+	node := alpha.Nodes[0]
+	p := startPrometheus(t, map[string][]string{alpha.TrustDomain: {node.Admin}})
+	show := func() *exec.Cmd {
+		return operator(t, dir, alpha.TrustDomain, node.API, "peer", "show", beta.TrustDomain)
+	}
+
+	other := t.TempDir()
+	authority := exec.Command(binary(t), "ca", "init", alpha.TrustDomain, "--dir", other)
+	authority.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir())
+	run(t, authority)
+	run(t, operator(t, dir, beta.TrustDomain, beta.Nodes[0].API, "peer", "set", alpha.TrustDomain,
+		"--peer-bundle", filepath.Join(other, "ca.pem")))
+	p.eventuallySays(t, "RosterPeerRefusesUs", beta.TrustDomain+" takes nothing from "+alpha.TrustDomain,
+		host(node.Admin))
+	says(t, show, "refuses this domain\t")
+
+	if err := syscall.Kill(beta.Nodes[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	// Another endpoint is asked at once.
+	run(t, operator(t, dir, alpha.TrustDomain, node.API, "peer", "set", beta.TrustDomain,
+		"--bundle-endpoint", "https://127.0.0.1:1/bundle"))
+	p.eventuallySays(t, "RosterBundleRefreshFailing", host(node.Admin)+" of "+alpha.TrustDomain,
+		"the bundle of "+beta.TrustDomain)
+	says(t, show, "bundle error\t", "other nodes of the peer were asked in vain")
+}
+
+// host returns the address of an admin listener, by which Prometheus names a node.
+func host(admin string) string { return strings.TrimPrefix(admin, "http://") }
 
 // wrongClock is the source of package time with a clock that is wrong by the seconds in SKEW.
 const wrongClock = `
@@ -203,7 +243,9 @@ func TestAlertsOfAWrongClock(t *testing.T) {
 	wrong.Env = append(os.Environ(), "ROSTER_TEST_SKEW=10")
 	start(t, "a node with a wrong clock", wrong)
 
-	p := startPrometheus(t, []string{node.Admin, mesh.Domains[0].Nodes[0].Admin})
+	p := startPrometheus(t, map[string][]string{
+		mesh.Domains[0].TrustDomain: {node.Admin, mesh.Domains[0].Nodes[0].Admin},
+	})
 	p.eventuallyFires(t, "RosterClockSkew")
 	says(t, func() *exec.Cmd { return exec.Command(binary(t), "doctor", "--config", node.Config) }, "clock of")
 }

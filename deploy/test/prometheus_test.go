@@ -197,7 +197,9 @@ func TestEverySeriesExists(t *testing.T) {
 	unseen := map[string]bool{"roster_federation_messages_refused_total": true, "roster_requests_refused_total": true,
 		"roster_bundle_failing": true, "roster_credentials_refused_total": true, "roster_federation_unsupported": true,
 		"roster_tls_handshakes_refused_total": true,
-		"roster_peer_refuses":                 true}
+		"roster_peer_refuses":                 true,
+		// Of members besides the leader.
+		"roster_raft_member_silent": true, "roster_raft_member_duplicate": true}
 
 	until(t, "all series exist", func() error {
 		answer, err := client.Get(node.Admin + "/metrics")
@@ -290,7 +292,8 @@ func seriesOf(t *testing.T, node devNode, peer string, peers int) int {
 // "for" to a second, windows to ten, and the lag of a gap to five.
 type prometheus struct{ url string }
 
-func startPrometheus(t *testing.T, targets []string) *prometheus {
+// startPrometheus scrapes the admin listeners of nodes, by their domain.
+func startPrometheus(t *testing.T, nodes map[string][]string) *prometheus {
 	t.Helper()
 
 	program := tool(t, "prometheus")
@@ -311,15 +314,25 @@ func startPrometheus(t *testing.T, targets []string) *prometheus {
 		}
 	}
 
-	for i := range targets {
-		targets[i] = strings.TrimPrefix(targets[i], "http://")
+	targets := 0
+
+	var groups []any
+
+	for domain, admins := range nodes {
+		targets += len(admins)
+
+		for i := range admins {
+			admins[i] = strings.TrimPrefix(admins[i], "http://")
+		}
+
+		groups = append(groups, map[string]any{"targets": admins, "labels": map[string]string{"domain": domain}})
 	}
 
 	config, err := json.Marshal(map[string]any{
 		"global":     map[string]string{"scrape_interval": "1s", "evaluation_interval": "1s"},
 		"rule_files": []string{"alerts.yaml", "recording.yaml"},
 		"scrape_configs": []any{map[string]any{
-			"job_name": "roster", "static_configs": []any{map[string]any{"targets": targets}},
+			"job_name": "roster", "static_configs": groups,
 		}},
 	})
 	if err != nil {
@@ -337,7 +350,7 @@ func startPrometheus(t *testing.T, targets []string) *prometheus {
 	p := &prometheus{"http://" + address}
 
 	until(t, "Prometheus has scraped all nodes and evaluated the rules", func() error {
-		for query, want := range map[string]int{"up == 1": len(targets),
+		for query, want := range map[string]int{"up == 1": targets,
 			"job_origin:roster_registrations:max": 1} {
 			if got, err := p.query(query); err != nil || len(got) < want {
 				return fmt.Errorf("%s: %d results, %w", query, len(got), err)
@@ -405,6 +418,55 @@ func (p *prometheus) firing(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// summaries returns the summaries of an alert that fires, one for each of its causes.
+func (p *prometheus) summaries(alert string) (all []string, err error) {
+	response, err := http.Get(p.url + "/api/v1/alerts")
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				Labels, Annotations map[string]string
+				State               string
+			}
+		}
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, err
+	}
+
+	for _, each := range answer.Data.Alerts {
+		if each.State == "firing" && each.Labels["alertname"] == alert {
+			all = append(all, each.Annotations["summary"])
+		}
+	}
+
+	return all, nil
+}
+
+// eventuallySays waits until an alert fires once, with each of the texts in its summary.
+func (p *prometheus) eventuallySays(t *testing.T, alert string, texts ...string) {
+	t.Helper()
+
+	until(t, alert+" fires once", func() error {
+		summaries, err := p.summaries(alert)
+		if err != nil || len(summaries) != 1 {
+			return fmt.Errorf("it says %q, %w", summaries, err)
+		}
+
+		for _, text := range texts {
+			if !strings.Contains(summaries[0], text) {
+				return fmt.Errorf("the summary lacks %q: %s", text, summaries[0])
+			}
+		}
+
+		return nil
+	})
+}
+
 func (p *prometheus) eventuallyFires(t *testing.T, alert string) {
 	t.Helper()
 
@@ -426,10 +488,10 @@ func TestAlertsOfLostNodes(t *testing.T) {
 
 	dir, mesh := dev(t, 2, 3)
 
-	var targets []string
+	targets := map[string][]string{}
 	for _, domain := range mesh.Domains {
 		for _, node := range domain.Nodes {
-			targets = append(targets, node.Admin)
+			targets[domain.TrustDomain] = append(targets[domain.TrustDomain], node.Admin)
 		}
 	}
 
@@ -449,9 +511,12 @@ func TestAlertsOfLostNodes(t *testing.T) {
 		}
 	}
 	kill(alpha.Nodes[0])
+	p.eventuallySays(t, "RosterNodeDown", "node "+host(alpha.Nodes[0].Admin), alpha.TrustDomain)
+	p.eventuallySays(t, "RosterMemberSilent", alpha.Nodes[0].ID, alpha.TrustDomain)
+	says(t, func() *exec.Cmd { return operator(t, dir, alpha.TrustDomain, last.API, "raft", "peers") }, "silent")
 	kill(alpha.Nodes[1])
-	p.eventuallyFires(t, "RosterNodeDown")
-	p.eventuallyFires(t, "RosterNoLeader")
+	p.eventuallySays(t, "RosterNoLeader", host(last.Admin), alpha.TrustDomain)
+	p.eventuallySays(t, "RosterDomainWithoutMajority", "no majority", alpha.TrustDomain)
 
 	// The runbooks' first commands show it.
 	doctor := exec.Command(binary(t), "doctor", "--config", alpha.Nodes[0].Config)
@@ -466,6 +531,11 @@ func TestAlertsOfLostNodes(t *testing.T) {
 
 	kill(last)
 	p.eventuallyFires(t, "RosterPeerSilent")
+	p.eventuallySays(t, "RosterDomainWithoutMajority", alpha.TrustDomain)
+
+	if summaries, err := p.summaries("RosterNodeDown"); err != nil || len(summaries) != len(alpha.Nodes) {
+		t.Errorf("in a total outage of %d nodes: %q, %v", len(alpha.Nodes), summaries, err)
+	}
 
 	beta := mesh.Domains[1]
 	show := operator(t, dir, beta.TrustDomain, beta.Nodes[0].API, "peer", "show", alpha.TrustDomain)
@@ -503,7 +573,7 @@ func TestAlertsOfOneNode(t *testing.T) {
 	config := filepath.Join(work, "a", "node.yaml")
 	serve := func() *process { return start(t, "node", exec.Command(binary(t), "serve", "--config", config)) }
 	node := serve()
-	p := startPrometheus(t, []string{host + ":8401"})
+	p := startPrometheus(t, map[string][]string{"solo.test": {host + ":8401"}})
 
 	// Before its first scrape Prometheus knows of no node.
 	until(t, "no alert fires with a healthy node", func() error {
@@ -573,7 +643,7 @@ func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
 	dir, mesh := dev(t, 2, 1)
 	alpha, beta := mesh.Domains[0], mesh.Domains[1]
 	node, observer := beta.Nodes[0], alpha.Nodes[0]
-	p := startPrometheus(t, []string{observer.Admin})
+	p := startPrometheus(t, map[string][]string{mesh.Domains[0].TrustDomain: {observer.Admin}})
 
 	identity := filepath.Join(dir, beta.TrustDomain, "identities", "agent-ada")
 	register := func(name string) {
