@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/transport"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -218,7 +217,7 @@ type server struct {
 }
 
 func sortMembers(ms []Member) {
-	sorting.Func(ms, func(a, b Member) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	slices.SortFunc(ms, func(a, b Member) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 }
 
 // configurationOf is Raft's configuration of voters.

@@ -14,7 +14,6 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -519,7 +518,7 @@ func (o *operator) removeStale(ctx context.Context) {
 		delete(ids, m.ID)
 	}
 
-	for _, id := range sorting.Collect(maps.Keys(ids), func(a, b spiffeid.ID) int {
+	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b spiffeid.ID) int {
 		return strings.Compare(a.String(), b.String())
 	}) {
 		ctx, cancel := context.WithTimeout(ctx, o.cfg.Timing.Write)

@@ -9,8 +9,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A RID is a registration's id: a ULID that the leader chose. Its resource is /ad/r/{rid}.
@@ -209,6 +207,6 @@ type Received struct {
 
 // sortDomains sorts domains by name, each once.
 func sortDomains(ds *[]spiffeid.TrustDomain) {
-	sorting.Func(*ds, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(*ds, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
 	*ds = slices.Compact(*ds)
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/discovery/analysis"
 	"github.com/roster-mesh/roster/discovery/content"
 )
@@ -34,7 +33,7 @@ func (t *rater) explain(candidate *Candidate) {
 				matchedExample(projection, section.Index, covers))
 		}
 	})
-	sorting.StableFunc(candidate.MatchedExamples, func(a, b MatchedExample) int {
+	slices.SortStableFunc(candidate.MatchedExamples, func(a, b MatchedExample) int {
 		return cmp.Compare(b.Score, a.Score)
 	})
 
@@ -45,7 +44,7 @@ func (t *rater) explain(candidate *Candidate) {
 		}
 	}
 
-	sorting.StableFunc(ev.Terms, func(a, b TermEvidence) int { return cmp.Compare(b.Adds, a.Adds) })
+	slices.SortStableFunc(ev.Terms, func(a, b TermEvidence) int { return cmp.Compare(b.Adds, a.Adds) })
 
 	ev.ExpandedTags = t.expanded(projection)
 	if share := t.share(candidate); share > 0 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/discovery/analysis"
 	"github.com/roster-mesh/roster/discovery/content"
 )
@@ -119,7 +119,7 @@ func (f *Finder) Flagged(limit int) []FlaggedEntry {
 		found = append(found, FlaggedEntry{f.index.origins[s.origin], s.rid, flags})
 	}
 
-	sorting.Func(found, func(a, b FlaggedEntry) int {
+	slices.SortFunc(found, func(a, b FlaggedEntry) int {
 		return cmp.Or(strings.Compare(a.Origin.Name(), b.Origin.Name()), a.RID.Compare(b.RID))
 	})
 

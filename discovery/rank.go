@@ -2,8 +2,8 @@ package discovery
 
 import (
 	"math"
+	"slices"
 
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/discovery/analysis"
 	"github.com/roster-mesh/roster/discovery/postings"
 )
@@ -85,7 +85,7 @@ func weighQuestion(question *analysis.Question, terms *termIndex, visibleSet *vi
 	}
 
 	if len(leads) > maxQueryTerms {
-		sorting.StableFunc(leads, func(a, b postings.Lead) int { return int(b.IDF) - int(a.IDF) })
+		slices.SortStableFunc(leads, func(a, b postings.Lead) int { return int(b.IDF) - int(a.IDF) })
 		leads = leads[:maxQueryTerms]
 	}
 

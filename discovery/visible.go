@@ -6,7 +6,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
@@ -193,7 +192,7 @@ func (s *visibleSet) redactions() []directory.Redaction {
 		all = append(all, sight)
 	}
 
-	sorting.Func(all, directory.Redaction.Compare)
+	slices.SortFunc(all, directory.Redaction.Compare)
 
 	return all
 }

@@ -23,27 +23,24 @@ const module = "github.com/roster-mesh/roster"
 // package or edge is one reviewed line here.
 var layers = map[string][]string{
 	// floor 1
-	"directory": {"directory/strictjson", "directory/sorting"},
+	"directory": {"directory/strictjson"},
 	// many things by number, at little cost for the garbage collector
 	"directory/table": {},
 	// strict JSON: the gate for bytes from outside, and its writer
 	"directory/strictjson": {},
 	"directory/schema":     {"directory"}, // JSON Schema
 	// documents of each draft and registry, and their projections
-	"directory/names": {"directory"},
-	"directory/kinds": {"directory", "directory/schema", "directory/strictjson", "directory/spelling",
-		"directory/sorting"},
+	"directory/names":  {"directory"},
+	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
-	"directory/signed": {"directory", "directory/strictjson"},
-	"directory/index": {"directory", "directory/table", "directory/kinds", "directory/names",
-		"directory/sorting"},
+	"directory/signed":        {"directory", "directory/strictjson"},
+	"directory/index":         {"directory", "directory/table", "directory/kinds", "directory/names"},
 	"directory/contain":       {},                                    // panics on foreign bytes
 	"directory/directorytest": {"directory", "directory/kinds"},      // domains, documents and assertions, for tests
 	"directory/egress":        {},                                    // addresses of outbound connections
 	"directory/spelling":      {},                                    // the known name that a misspelt one was meant to be
 	"directory/span":          {"limit"},                             // steps of work in traces
-	"directory/sorting":       {},                                    // sorts by one copy of the algorithm
 	"directory/sse":           {},                                    // reader of server-sent events
 	"directory/problem":       {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":                   {},
@@ -52,21 +49,20 @@ var layers = map[string][]string{
 	"directory/operatorproof": {"limit/certs"},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds",
-		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings",
-		"directory/sorting"},
+		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
 	"discovery/analysis": {}, // texts to terms; the terms of a query
 	// a registration as ranking reads it: sections, counts, labels, spam flags
-	"discovery/content":  {"directory", "discovery/analysis", "directory/sorting"},
+	"discovery/content":  {"directory", "discovery/analysis"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
 	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "directory/signed",
-		"directory/strictjson", "directory/sorting"},
+		"directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/sorting"},
+		"consensus/stream", "consensus/transport", "directory/names", "directory/span"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
-		"directory/strictjson", "directory/sorting"},
+		"directory/strictjson"},
 	// a member's log, votes and snapshots
 	"consensus/disk": {},
 	// a backup's format, and salvage of a stopped member's disk
@@ -94,7 +90,7 @@ var layers = map[string][]string{
 	"trust/card":        {"directory", "directory/strictjson", "trust/compact"},          // signed A2A agent cards
 	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
 	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
-	"trust/audit":       {"directory", "directory/strictjson", "directory/sorting"},
+	"trust/audit":       {"directory", "directory/strictjson"},
 	// rooms of federation
 	// other domains' pages and records on disk
 	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed"},
@@ -107,12 +103,12 @@ var layers = map[string][]string{
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
 		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},
 	// evidence files on disk
-	"federation/evidence": {"directory", "directory/sorting"},
+	"federation/evidence": {"directory"},
 	// agreements with peers
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// messages between nodes, both ends
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
-	"federation/gossip":            {"directory/contain", "directory/sorting"},
+	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
@@ -127,7 +123,7 @@ var layers = map[string][]string{
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "discovery", "api/request", "api/response", "directory/span"},
 	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
-		"api/response", "directory/names", "directory/sorting"},
+		"api/response", "directory/names"},
 	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view", "api/wire",
 		"directory/span"},
@@ -144,8 +140,7 @@ var layers = map[string][]string{
 	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/wire"},
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
-		"api/admission", "api/openapi", "api/registration", "api/request", "api/response",
-		"directory/sorting"},
+		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
 	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
 		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling", "api/admission"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
@@ -171,11 +166,11 @@ var layers = map[string][]string{
 		"api/wire", "node/disk", "node/tracing"},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
-		"trust/credentials", "api/admission", "discovery/content", "limit", "directory/sorting"},
+		"trust/credentials", "api/admission", "discovery/content", "limit"},
 	// limits of connections
 	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
-	"node/dnssd": {"directory/sorting"},
+	"node/dnssd": {},
 	"node/disk":  {},
 	"node/port":  {},
 	// consensus: the timing of loopback
@@ -198,7 +193,7 @@ var layers = map[string][]string{
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"directory/names",
 		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
-		"directory/kinds", "directory/strictjson", "directory/sorting"},
+		"directory/kinds", "directory/strictjson"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},

@@ -19,7 +19,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/limit/certs"
 )
 
@@ -333,7 +332,7 @@ func (b *Bundles) Domains() []spiffeid.TrustDomain {
 	held := maps.Clone(b.sets)
 	maps.Copy(held, b.federated)
 
-	return sorting.Collect(maps.Keys(held), spiffeid.TrustDomain.Compare)
+	return slices.SortedFunc(maps.Keys(held), spiffeid.TrustDomain.Compare)
 }
 
 // Fingerprint returns the fingerprint by which people compare an authority at both sides:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A home is the content of the page at /: the directory, its documentation and its routes.
@@ -77,7 +77,7 @@ func newHome(domain, publicURL string, openAPI []byte) *home {
 		}
 	}
 
-	sorting.Func(page.Routes, func(a, b homeRoute) int {
+	slices.SortFunc(page.Routes, func(a, b homeRoute) int {
 		return strings.Compare(a.Path+" "+a.Method, b.Path+" "+b.Method)
 	})
 

@@ -9,7 +9,6 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -156,7 +155,7 @@ func appendFreshness(data []byte, candidate *discovery.Candidate, ask *discovery
 // acceptableFirst returns the bindings, those of acceptable protocols first (XU-050).
 func acceptableFirst(bindings []directory.Binding, protocols []string) []directory.Binding {
 	bindings = slices.Clone(bindings)
-	sorting.StableFunc(bindings, func(a, b directory.Binding) int {
+	slices.SortStableFunc(bindings, func(a, b directory.Binding) int {
 		acceptableA := slices.Contains(protocols, a.Protocol)
 
 		acceptableB := slices.Contains(protocols, b.Protocol)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A key's signatures are still in circulation when its node rotates it, so the key
@@ -194,7 +193,7 @@ func (k *Keyring) issue() {
 		Formats: k.formats(),
 	}
 
-	nodes := sorting.Collect(maps.Keys(k.byNode), func(a, b spiffeid.ID) int {
+	nodes := slices.SortedFunc(maps.Keys(k.byNode), func(a, b spiffeid.ID) int {
 		return strings.Compare(a.String(), b.String())
 	})
 	for _, node := range nodes {

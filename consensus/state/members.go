@@ -9,7 +9,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // MaxAdmissions bounds how many admitted nodes may be waiting to join.
@@ -189,7 +188,7 @@ func matchesPattern(pattern string, id spiffeid.ID) bool {
 
 // List returns the members in the order of their ids.
 func (m *Membership) List() []Member {
-	return sorting.Collect(maps.Values(m.byID), func(a, b Member) int {
+	return slices.SortedFunc(maps.Values(m.byID), func(a, b Member) int {
 		return strings.Compare(a.ID.String(), b.ID.String())
 	})
 }
@@ -201,7 +200,7 @@ func (m *Membership) Admissions() []Admission {
 		all = append(all, Admission{ID: id, Until: until})
 	}
 
-	sorting.Func(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	slices.SortFunc(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 
 	return all
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -193,7 +192,7 @@ func (o *Offers) all() []openOffer {
 		all = append(all, offer)
 	}
 
-	sorting.Func(all, func(a, b openOffer) int { return a.RID.Compare(b.RID) })
+	slices.SortFunc(all, func(a, b openOffer) int { return a.RID.Compare(b.RID) })
 
 	return all
 }

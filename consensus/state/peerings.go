@@ -3,13 +3,13 @@ package state
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // Bounds of peerings.
@@ -37,7 +37,7 @@ func (p *Peerings) Get(domain spiffeid.TrustDomain) directory.Peering { return p
 
 // List returns the peerings, sorted by name.
 func (p *Peerings) List() []directory.Peering {
-	return sorting.Collect(maps.Values(p.byDomain), func(a, b directory.Peering) int {
+	return slices.SortedFunc(maps.Values(p.byDomain), func(a, b directory.Peering) int {
 		return strings.Compare(a.Domain.Name(), b.Domain.Name())
 	})
 }
@@ -194,7 +194,7 @@ func (p *Peerings) mesh() []spiffeid.TrustDomain {
 		}
 	}
 
-	sorting.Func(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
 
 	return list
 }

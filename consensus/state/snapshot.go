@@ -13,7 +13,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
@@ -190,13 +189,13 @@ func (s *State) Snapshot() *Snapshot {
 // Write writes the snapshot, one item at a time, in an order that depends on the state
 // alone.
 func (sn *Snapshot) Write(w io.Writer) error {
-	sorting.Func(sn.peerings, func(a, b directory.Peering) int {
+	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int {
 		return cmp.Compare(a.Domain.Name(), b.Domain.Name())
 	})
-	sorting.Func(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
-	sorting.Func(sn.spent, Spend.Compare)
+	slices.SortFunc(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
+	slices.SortFunc(sn.spent, Spend.Compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	sorting.Func(sn.streams, func(a, b streamSnapshot) int {
+	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int {
 		return cmp.Compare(a.Audience.String(), b.Audience.String())
 	})
 	enc := NewEncoder(w)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -208,7 +207,7 @@ type uncovered struct {
 // a statement, in the order of the audiences' names, so that an announced deadline cannot
 // be denied later.
 func (t *Streams) pin() {
-	sorting.StableFunc(t.uncovered, func(a, b uncovered) int {
+	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
 		return cmp.Compare(a.audience.String(), b.audience.String())
 	})
 
@@ -281,7 +280,7 @@ func (t *Streams) audiences(rid directory.RID) []directory.Audience {
 		}
 	}
 
-	sorting.Func(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
 
 	return in
 }

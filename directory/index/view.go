@@ -10,7 +10,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A View answers one node's lookups: it has the own domain's index and those of the other
@@ -102,7 +101,7 @@ func (v *View) Origins() []spiffeid.TrustDomain {
 		origins = append(origins, domain)
 	}
 
-	sorting.Func(origins, spiffeid.TrustDomain.Compare)
+	slices.SortFunc(origins, spiffeid.TrustDomain.Compare)
 
 	return origins
 }

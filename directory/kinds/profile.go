@@ -13,7 +13,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 func nameOfProfile(doc *object) string { return doc.need("id") }
@@ -109,7 +108,7 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 			"is reached")
 	}
 
-	sorting.StableFunc(rs, func(a, b ranked) int {
+	slices.SortStableFunc(rs, func(a, b ranked) int {
 		switch {
 		case a.priority < b.priority:
 			return -1

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // NormalTag returns the form that tags are compared in (XU-040): NFC, case
@@ -123,7 +122,7 @@ func NewTaxonomies(ts []Taxonomy) Taxonomies {
 	}
 
 	for _, ns := range taxonomies.narrower {
-		sorting.Func(ns, func(a, b Narrower) int {
+		slices.SortFunc(ns, func(a, b Narrower) int {
 			return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy)
 		})
 	}

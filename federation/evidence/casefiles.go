@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -215,7 +214,7 @@ func (c *Store) Files(td spiffeid.TrustDomain) []File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := slices.Clone(c.kept[td])
-	sorting.StableFunc(files, func(a, b File) int { return a.Found.Compare(b.Found) })
+	slices.SortStableFunc(files, func(a, b File) int { return a.Found.Compare(b.Found) })
 
 	return files
 }

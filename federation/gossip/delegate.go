@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -313,7 +313,7 @@ func (p *pool) status() []MemberStatus {
 		}
 	}
 
-	sorting.Func(out, func(a, b MemberStatus) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
+	slices.SortFunc(out, func(a, b MemberStatus) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
 
 	return out
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -331,7 +330,7 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 
 	// The seeds tried longest ago come first. Otherwise one peer's many dead addresses could
 	// keep another peer's seeds from being tried.
-	sorting.StableFunc(due, func(a, b string) int { return seeds[a].next.Compare(seeds[b].next) })
+	slices.SortStableFunc(due, func(a, b string) int { return seeds[a].next.Compare(seeds[b].next) })
 
 	for _, address := range due[:min(len(due), joinsAtOnce-len(addresses))] {
 		s := seeds[address]

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // maxErrors bounds the errors that are reported at once.
@@ -114,7 +113,7 @@ func (r *report) result(file string) error {
 		return nil
 	}
 
-	sorting.StableFunc(r.errors, func(a, b Error) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(r.errors, func(a, b Error) int { return cmp.Compare(a.Line, b.Line) })
 
 	seen := map[string]bool{}
 	unique := slices.DeleteFunc(r.errors, func(e Error) bool {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,8 +18,6 @@ import (
 
 	"github.com/hashicorp/mdns"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // Bounds of one search.
@@ -116,7 +115,7 @@ func (s *search) result() ([]Found, error) {
 		return nil, fmt.Errorf("multicast DNS: %w", errors.Join(s.errs...))
 	}
 
-	return sorting.Collect(maps.Values(s.found), func(a, b Found) int {
+	return slices.SortedFunc(maps.Values(s.found), func(a, b Found) int {
 		return cmp.Or(strings.Compare(a.Domain.Name(), b.Domain.Name()), strings.Compare(a.Instance, b.Instance))
 	}), nil
 }

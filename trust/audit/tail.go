@@ -7,12 +7,12 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 const (
@@ -141,7 +141,7 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 		}
 	}
 
-	sorting.Func(tail.Open, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	slices.SortFunc(tail.Open, func(a, b Entry) int { return a.Time.Compare(b.Time) })
 
 	return tail, nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/names"
-	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/trust/card"
 )
@@ -215,7 +214,7 @@ func (im *importer) report(items []*item, stopped error) error {
 
 	// Refused documents come last, because people look at the end of a table first.
 	rank := func(row []string) int { return slices.Index([]string{refused, untried}, row[0]) }
-	sorting.StableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
 
 	if im.leftOut > 0 {
 		im.session.Note("left out %d of %d: older versions, and deleted ones", im.leftOut, im.leftOut+len(items))
