@@ -83,6 +83,10 @@ func (houseRules) Register(id directory.Identity, agent string, _ *directory.Pro
 	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
 }
 
+func (r houseRules) Renew(e *directory.Entry) directory.Decision {
+	return r.Register(e.Owner, e.Agent, nil, e.Visibility)
+}
+
 func (houseRules) Inside(id directory.Identity) bool { return id.MemberOf(alpha) }
 
 func (houseRules) OnBehalf(tool, _ directory.Identity, _ string, _ *directory.Projection,

@@ -24,6 +24,8 @@ import (
 // anonymous caller.
 type Policy interface {
 	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	// Renew decides whether the owner of a registration may register it as it is.
+	Renew(e *directory.Entry) directory.Decision
 	// OnBehalf decides whether a commissioning tool may register for another owner.
 	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection,
 		v directory.Visibility) directory.Decision

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"time"
+
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
@@ -80,6 +82,13 @@ func (g *Guard) AuthoriseClaims(call *request.Call, claims Claims, format string
 	return refused
 }
 
+// AuthoriseRenewal refuses to renew a registration whose owner may no longer register it.
+func (g *Guard) AuthoriseRenewal(call *request.Call, entry *directory.Entry) error {
+	return Require(call, g.policy.Renew(entry),
+		"%s may no longer register %q with visibility %s, so it is not renewed and ends at its deadline, %s",
+		entry.Owner, entry.Agent, entry.Visibility, time.UnixMilli(entry.ExpiresAt).UTC().Format(time.RFC3339))
+}
+
 // CheckOwner refuses an owner of another domain, whatever policy permits: nobody would believe
 // this domain what it says of such an identity (SEC-008).
 func (g *Guard) CheckOwner(owner directory.Identity) error {
@@ -136,8 +145,8 @@ func (g *Guard) Requester(call *request.Call) directory.Caller {
 	}
 }
 
-// Owner is Requester for a change that the caller may make as the registration's owner:
-// policy matters only to commissioning tools.
+// Owner is Requester for a removal, or a question, that the caller may make as the registration's
+// owner: policy matters only to commissioning tools.
 func (g *Guard) Owner(c *request.Call) directory.Caller {
 	requester := g.Requester(c)
 	if !requester.Commissioning {

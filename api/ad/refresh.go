@@ -59,7 +59,7 @@ func (h *Handler) renew(
 	call *request.Call, renewals []wire.Renewal,
 ) (outcome directory.Outcome, renewed []wire.Renewed, err error) {
 	catchUp := h.Writer.CatchUp(call)
-	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Owner(call)}
+	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Requester(call)}
 	renewed = make([]wire.Renewed, len(renewals))
 
 	var places []int // of refresh.Items, in renewals
@@ -69,7 +69,7 @@ func (h *Handler) renew(
 	seen := make(map[directory.RID]int, len(renewals))
 
 	for i, renewal := range renewals {
-		entry, rid, err := h.target(call, renewal, catchUp)
+		entry, rid, err := h.renewable(call, renewal, catchUp)
 		if err != nil {
 			renewed[i] = refusedRenewal(err)
 			continue
@@ -132,8 +132,8 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 	return renewals, nil
 }
 
-// target finds the registration of a renewal, as Writer.Target finds that of a path.
-func (h *Handler) target(
+// renewable finds the registration of a renewal, and asks policy about it.
+func (h *Handler) renewable(
 	call *request.Call, renewal wire.Renewal, catchUp func() error,
 ) (*directory.Entry, directory.RID, error) {
 	if lt := renewal.LifetimeSeconds; lt != 0 && lt < directory.MinLifetime {
@@ -145,7 +145,9 @@ func (h *Handler) target(
 		return nil, directory.RID{}, err
 	}
 
-	return h.Writer.TargetID(call, renewal.ID, catchUp)
+	return h.Writer.Renewable(call, catchUp, func() (*directory.Entry, directory.RID, error) {
+		return h.Writer.TargetID(call, renewal.ID, catchUp)
+	})
 }
 
 func refusedRenewal(err error) wire.Renewed {

@@ -59,9 +59,9 @@ func (h *Handler) Update(w http.ResponseWriter, call *request.Call) error {
 func (h *Handler) refresh(
 	call *request.Call, refresh directory.RefreshRequest,
 ) (outcome directory.Outcome, granted uint32, err error) {
-	refresh.Caller = h.Reader.Guard.Owner(call)
+	refresh.Caller = h.Reader.Guard.Requester(call)
 
-	entry, rid, err := h.Writer.Target(call)
+	entry, rid, err := h.target(call, refresh.Patch != nil)
 	if err != nil {
 		return outcome, 0, err
 	}
@@ -74,7 +74,6 @@ func (h *Handler) refresh(
 
 	refresh.Lifetime = h.Writer.CapRefresh(call, refresh.Lifetime, entry)
 	if refresh.Patch != nil {
-		refresh.Caller = h.Reader.Guard.Requester(call)
 		if err := h.authorisePatch(call, entry, refresh.Patch); err != nil {
 			return outcome, 0, err
 		}
@@ -85,6 +84,18 @@ func (h *Handler) refresh(
 	outcome, err = h.Registry.Refresh(call.Context(), refresh)
 
 	return outcome, granted, registration.Hide(call.Vars["id"], entry, err)
+}
+
+// target finds the registration that the path of a refresh names. About a patch policy is asked
+// with the members that it leads to.
+func (h *Handler) target(call *request.Call, patched bool) (*directory.Entry, directory.RID, error) {
+	if patched {
+		return h.Writer.Target(call)
+	}
+
+	return h.Writer.Renewable(call, h.Writer.CatchUp(call), func() (*directory.Entry, directory.RID, error) {
+		return h.Writer.Target(call)
+	})
 }
 
 // authorisePatch refuses a body that can't be merged into e: it must have e's kind, the

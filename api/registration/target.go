@@ -48,6 +48,28 @@ func (w *Writer) TargetID(call *request.Call, id string, catchUp func() error) (
 	return nil, directory.RID{}, NotFoundID(id)
 }
 
+// Renewable is find, which is Target or TargetID of a refresh, and asks policy about the
+// registration. If this node doesn't have the registration, it learns first everything that any
+// node had acknowledged; what it doesn't have then, the leader refuses.
+func (w *Writer) Renewable(
+	call *request.Call, catchUp func() error, find func() (*directory.Entry, directory.RID, error),
+) (*directory.Entry, directory.RID, error) {
+	entry, rid, err := find()
+	if entry == nil && err == nil {
+		if err := catchUp(); err != nil {
+			return nil, directory.RID{}, err
+		}
+
+		entry, rid, err = find()
+	}
+
+	if entry == nil || err != nil {
+		return entry, rid, err
+	}
+
+	return entry, rid, w.Reader.Guard.AuthoriseRenewal(call, entry)
+}
+
 // CatchUp returns a function that makes this node know, once for a call, everything that
 // any node of the domain had acknowledged before.
 func (w *Writer) CatchUp(c *request.Call) func() error {

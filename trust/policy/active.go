@@ -95,6 +95,9 @@ type registration struct {
 	streamed                         bool // of a read: a stream of the reader's domain holds it
 	exported                         bool // of an export: the operator lets the peer have something
 	visible                          bool // of an export: its visibility lets the peer have it
+	// Of a renewal, if policies look into the document: what stands for its contents.
+	rid       directory.RID
+	statement uint64
 }
 
 // see answers a question about a registration that this node serves. streamed returns the
@@ -124,6 +127,24 @@ func (q *activeSet) see(
 	}
 
 	return decision
+}
+
+// renew decides whether the owner of a registration of the domain may register it as it is.
+func (q *activeSet) renew(entry *directory.Entry) directory.Decision {
+	slice := q.set[askRegister]
+	r := registration{own: true}
+	keep(slice, looksAtAgent, &r.agent, entry.Agent)
+	keep(slice, looksAtOwner, &r.owner, entry.Owner.String)
+	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
+	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
+
+	if slice.looksAt(looksAtProjection) {
+		r.rid, r.statement = entry.RID, entry.Statement
+	}
+
+	return q.remember(question{askRegister, uidOf(entry.Owner), r}, func() directory.Decision {
+		return q.decide(askRegister, q.p.identity(entry.Owner), r.entity(slice.uses, entry.Projection()), types.Record{})
+	})
 }
 
 // keep stores an attribute of a registration in to if policies use it.

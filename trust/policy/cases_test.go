@@ -219,6 +219,11 @@ func BenchmarkDecision(b *testing.B) {
 			p.Register(ada, "printer", &directory.Projection{}, mesh)
 		}
 	})
+	b.Run("renewed", func(b *testing.B) {
+		for b.Loop() {
+			p.Renew(e)
+		}
+	})
 	b.Run("remembered", func(b *testing.B) {
 		for b.Loop() {
 			p.Read(ada, e)

@@ -225,6 +225,11 @@ func (p *Policy) Register(id directory.Identity, agent string, proj *directory.P
 	return q.decide(askRegister, p.identity(id), r.entity(q.set[askRegister].uses, proj), types.Record{})
 }
 
+// Renew decides whether the owner of a registration of the domain may renew it: whether it may
+// register it as it is. The decision is remembered for as long as the policy is in force, by the
+// attributes that policies about register look at: often the owner alone.
+func (p *Policy) Renew(e *directory.Entry) directory.Decision { return p.current.Load().renew(e) }
+
 // OnBehalf decides whether a commissioning tool may make that registration for owner.
 // Register decides which agents owner may claim.
 func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *directory.Projection,

@@ -524,3 +524,41 @@ func TestMistakesInAPolicyAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A renewal is decided as the registration that it renews, also where policies look into the
+// document; and it is decided once for a policy in force.
+//
+// Requirement: AD-070
+func TestARenewalIsDecidedAsARegistration(t *testing.T) {
+	p := mustPolicy(t, "shipped")
+	e := entryOf(t, alpha, mesh)
+	e.Owner = identity(t, "spiffe://alpha.test/agent/eve")
+
+	if d := p.Renew(e); !d.Allow {
+		t.Fatalf("the shipped policy: %+v", d)
+	}
+
+	blocked := string(shippedText) + `
+		@id("revoked") forbid (principal == Identity::"spiffe://alpha.test/agent/eve", action, resource);`
+	must(t, p.Set([]byte(blocked), 7))
+
+	if d := p.Renew(e); d.Allow || len(d.Policies) != 1 || d.Policies[0] != "revoked" {
+		t.Errorf("a blocked owner: %+v", d)
+	}
+
+	must(t, p.Set([]byte(string(shippedText)+`
+		@id("payments") forbid (principal, action == Action::"register", resource)
+		when { resource.tags.contains("payment") };`), 8))
+
+	for tag, want := range map[string]bool{"payment": false, "other": true} {
+		e := *e
+		e.RID = directory.NewRID(1, [10]byte{tag[0]})
+		e.Packed = directory.Pack(e.Document, &directory.Projection{Name: e.Agent, Tags: []string{tag}})
+
+		for range 2 { // decided, and remembered
+			if got := p.Renew(&e).Allow; got != want {
+				t.Errorf("with the tag %s: %v", tag, got)
+			}
+		}
+	}
+}

@@ -184,8 +184,15 @@ func (w *watcher) printRow(event *apiclient.WatchEvent) error {
 	switch event.Kind {
 	case string(index.EventReset):
 		w.agents = 0
-		if event.Why == "new" {
+
+		switch event.Why {
+		case "new":
 			return w.table.PrintHead()
+		case "policy":
+			w.console.Note("The domain's policy or its exports have changed; the directory sends again all agents that " +
+				"you may see.")
+
+			return nil
 		}
 
 		w.console.Note("The directory can't resume the stream; it sends all matching agents again.")

@@ -33,8 +33,8 @@ func revokeCommand(session connect.Session) *cobra.Command {
 		Long: `Block an identity in this domain and list its registrations. A policy that forbids it every
 action is added to the policy in force.
 
-Without --end the registrations stay, and anyone with the identity's credentials can still
-refresh them. To unblock the identity, remove the added policy again: see "roster policy
+Without --end the registrations stay until their deadlines: they can't be refreshed any more,
+and "roster register --keep" ends with the reason. To unblock the identity, remove the added policy again: see "roster policy
 show" and "roster policy apply".`,
 		Example: "  roster revoke spiffe://alpha.test/agent/eve --end",
 		Args:    cli.Args("IDENTITY"),
