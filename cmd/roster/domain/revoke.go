@@ -34,8 +34,8 @@ func revokeCommand(session connect.Session) *cobra.Command {
 action is added to the policy in force.
 
 Without --end the registrations stay until their deadlines: they can't be refreshed any more,
-and "roster register --keep" ends with the reason. To unblock the identity, remove the added policy again: see "roster policy
-show" and "roster policy apply".`,
+and "roster register --keep" ends with the reason. To unblock the identity, remove the added
+policy again: see "roster policy show" and "roster policy apply".`,
 		Example: "  roster revoke spiffe://alpha.test/agent/eve --end",
 		Args:    cli.Args("IDENTITY"),
 		RunE: func(c *cobra.Command, args []string) error {
