@@ -143,7 +143,8 @@ func (q *activeSet) renew(entry *directory.Entry) directory.Decision {
 	}
 
 	return q.remember(question{askRegister, uidOf(entry.Owner), r}, func() directory.Decision {
-		return q.decide(askRegister, q.p.identity(entry.Owner), r.entity(slice.uses, entry.Projection()), types.Record{})
+		resource := r.entity(slice.uses, entry.Projection())
+		return q.decide(askRegister, q.p.identity(entry.Owner), resource, types.Record{})
 	})
 }
 

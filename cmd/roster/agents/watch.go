@@ -189,8 +189,8 @@ func (w *watcher) printRow(event *apiclient.WatchEvent) error {
 		case "new":
 			return w.table.PrintHead()
 		case "policy":
-			w.console.Note("The domain's policy or its exports have changed; the directory sends again all agents that " +
-				"you may see.")
+			w.console.Note("The domain's policy or its exports have changed; the directory sends again " +
+				"all agents that you may see.")
 
 			return nil
 		}
