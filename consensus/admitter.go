@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
@@ -187,7 +188,7 @@ func (a *admitter) seat(ctx context.Context, from spiffeid.ID, request *message.
 	switch {
 	case !joined:
 		change = a.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
-	case !current.voter && !request.Reader && voters < maxVoters && a.caughtUpEnough(request):
+	case !current.voter && !request.Reader && voters < maxVoters && a.caughtUpEnough(from):
 		if err := a.operator.mayPromote(ctx, current.Member); err != nil {
 			return err
 		}
@@ -441,11 +442,12 @@ func (a *admitter) handler() http.Handler {
 	return httpproblem.Routes(mux, a.cfg.API)
 }
 
-// caughtUpEnough reports whether a node has enough of the history that its vote delays no
-// write.
-func (a *admitter) caughtUpEnough(request *message.JoinRequest) bool {
-	at := a.replica.Position()
-	return request.Epoch == at.Epoch && request.Revision+nearEnough >= at.Revision
+// caughtUpEnough reports whether a member has enough of the log that its vote delays no write: by its
+// answers to this leader, because its own word would make a voter of a key without a process.
+func (a *admitter) caughtUpEnough(from spiffeid.ID) bool {
+	match := a.operator.contacts.matched(from, a.group.raft.CurrentTerm())
+
+	return time.Since(match.at) <= SilentAfter && match.index+nearEnough >= a.group.raft.LastIndex()
 }
 
 const joinPath = "/v1/join"

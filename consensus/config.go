@@ -30,6 +30,16 @@ type Subject struct {
 	Visibility directory.Visibility
 }
 
+// A Proposal is what a caller would register, about which policy is asked.
+type Proposal struct {
+	Caller directory.Identity
+	// Owner is the caller, or on whose behalf it registers.
+	Owner      directory.Identity
+	Agent      string
+	Projection *directory.Projection
+	Visibility directory.Visibility
+}
+
 // Config says how one member takes part.
 type Config struct {
 	Domain spiffeid.TrustDomain
@@ -79,6 +89,11 @@ type Config struct {
 	// Grants returns the grants of a registration to other domains. The leader calls it; nil
 	// grants nothing. It may read the store.
 	Grants func(Subject) []directory.Grant
+	// Commission reports whether an identity may change registrations that others own, and Permit
+	// whether policy permits the contents of a registration. The leader asks both about changes that
+	// other members bring, whose word counts for the caller's identity alone. Nil permits what they say.
+	Commission func(caller directory.Identity) bool
+	Permit     func(Proposal) error
 	// Basis identifies the inputs of Grants besides the domain's policy and peerings: members
 	// with the same Basis grant alike. A leader whose Basis differs from the last one decides
 	// all grants again.
@@ -271,12 +286,12 @@ func (c *Config) expected() int {
 	return len(c.Members)
 }
 
-// Bounds of a domain: members that vote, all members, and by how many changes a
+// Bounds of a domain: members that vote, all members, and by how many log entries a
 // newcomer may be behind when it gets its vote.
 const (
 	maxVoters  = 5
 	maxMembers = 32
-	nearEnough = 1000
+	nearEnough = 100
 )
 
 // retryPause is how long a write waits before it looks for the leader again.

@@ -34,6 +34,8 @@ type contacts struct {
 
 	mu    sync.Mutex
 	heard map[raft.ServerID]time.Time
+	// matches are how far members have this leader's log, by their answers to Raft's messages.
+	matches map[raft.ServerID]logMatch
 	// since is when this member began to exchange messages with all others; zero while it follows a
 	// leader.
 	since  time.Time
@@ -44,7 +46,8 @@ type contacts struct {
 
 func newContacts(cfg *Config, log *slog.Logger, life *lifecycle, g *group) *contacts {
 	return &contacts{cfg: cfg, log: log, life: life, group: g,
-		heard: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
+		heard: map[raft.ServerID]time.Time{}, matches: map[raft.ServerID]logMatch{},
+		logged: map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
 }
 
 // note notes that something of a member was received now.
@@ -52,6 +55,39 @@ func (c *contacts) note(id raft.ServerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard[id] = time.Now()
+}
+
+// A logMatch is how far a member has the log of this leader in a term, and when it said so last.
+type logMatch struct {
+	term, index uint64
+	at          time.Time
+}
+
+// match notes that a member has answered this leader that it has the log up to an index.
+func (c *contacts) match(id raft.ServerID, term, index uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	known := c.matches[id]
+	if known.term == term {
+		index = max(index, known.index)
+	}
+
+	c.matches[id] = logMatch{term, index, time.Now()}
+}
+
+// matched returns how far a member has this leader's log in a term, and when it said so last; zero if it
+// has not.
+func (c *contacts) matched(id spiffeid.ID, term uint64) logMatch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	known := c.matches[raft.ServerID(id.String())]
+	if known.term != term {
+		return logMatch{}
+	}
+
+	return known
 }
 
 // last returns when a member was last in contact; zero if this member does not know.

@@ -33,6 +33,7 @@ type forwarder struct {
 	replica   *Replica
 	messenger *messenger
 	commits   *commitNotifier
+	peers     *peers
 	writes    *writeServer // does the writes if this member leads
 	batches   *batcher[forwardResult]
 	streams   openStreams
@@ -295,6 +296,12 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (_ director
 	if request := directory.OperatorRequestOf(ctx); request != nil && req.TakesOrders() {
 		req.Operator = state.OriginOf(f.cfg.Node, request).Operator
 	}
+
+	if err := f.peers.MustVote(); err != nil && req.Attest == nil {
+		return directory.Outcome{}, err
+	}
+
+	req.Mark = f.replica.marks.mark(req.Caller().Identity)
 
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timing.Write)
 	defer cancel()

@@ -191,6 +191,21 @@ func (g *group) servers() []server {
 	return all
 }
 
+// votes reports whether a node is a voter or leads, as far as this member knows.
+func (g *group) votes(id spiffeid.ID) bool {
+	if member, is := g.server(id); is && member.voter {
+		return true
+	}
+
+	if g.running.Load() == nil {
+		return false
+	}
+
+	leader, ok := g.leader()
+
+	return ok && leader.ID == id
+}
+
 // voters returns the other voting members, and how many of them make a majority
 // together with this one.
 func (g *group) voters() (others []Member, majority int) {

@@ -278,13 +278,13 @@ func TestAReaderNeverVotes(t *testing.T) {
 		d.eventuallyVoters(i, 1, 1)
 		d.ready()
 
-		out, err := d.nodes[i].Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		// It takes no writes, and the leader takes none from it (S14).
+		_, err := d.nodes[i].Register(t.Context(), put(t, ada, "translator", 600))
+		problem(t, err, directory.NotVoter)
 
-		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
-			t.Error("the reader does not have its own write")
+		reply, err := d.forward(0, i, &message.Request{Remove: &message.Remove{Caller: message.Caller{Identity: ada}}})
+		if err != nil || reply.Problem != directory.NotVoter {
+			t.Errorf("a write that it forwards all the same: %+v %v", reply, err)
 		}
 
 		if err := d.nodes[i].reader.Linearize(t.Context()); err != nil {

@@ -30,7 +30,7 @@ func (s *Store) start() (err error) {
 
 	s.messenger.cluster = transport.New(transport.Options{
 		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
-		Log: s.log, Known: s.group.known, Vouched: s.peers.vouched,
+		Log: s.log, Known: s.group.known, Votes: s.group.votes, Vouched: s.peers.vouched,
 		Claim: s.histories.claim, Judge: s.histories.judge, Others: s.joiner.places,
 	})
 	if err := s.storage.open(log); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) startRaft(log hclog.Logger) error {
 	s.commits.transport = transport.NewRaftTransport(transport.RaftOptions{
 		Cluster: s.messenger.cluster, Address: s.group.address(), Timeout: 10 * s.cfg.Timing.Heartbeat,
 		Log: log.Named("transport"), Withhold: s.storage.disk.Ahead.Withhold, Entered: s.storage.entered,
-		Received: s.contacts.note, Judge: s.inspector.judge,
+		Received: s.contacts.note, Matched: s.contacts.match, Judge: s.inspector.judge,
 	})
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
@@ -222,8 +222,8 @@ func (s *Store) handler() http.Handler {
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
 		var request message.VouchRequest
 		if s.messenger.receive(w, r, true, &request) {
-			_, joined := s.group.server(request.ID)
-			s.messenger.answer(w, &message.VouchAnswer{Member: joined})
+			member, _ := s.group.server(request.ID)
+			s.messenger.answer(w, &message.VouchAnswer{Member: member.voter})
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {

@@ -31,12 +31,8 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		return nil
 	}
 
-	from := req.From
-	if from.IsZero() {
-		from = o.cfg.Node
-	}
-
-	command.Origin = &state.Origin{From: from, Operator: req.Operator}
+	command.Origin = req.Origin(o.cfg.Node)
+	from := command.Origin.From
 
 	o.replica.mu.RLock()
 	change, _ := o.replica.state.Change(command)
@@ -86,8 +82,7 @@ func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, req
 	}
 
 	if member, is := o.group.server(from); is && !member.voter {
-		return directory.Refuse(directory.NotVoter,
-			"%s has no vote, and operators' commands go through voters; nothing was changed", from)
+		return refuseWithoutVote(from)
 	}
 
 	if o.cfg.CheckOperator == nil {

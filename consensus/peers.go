@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -118,6 +119,26 @@ func (p *peers) Siblings() []string {
 	return all
 }
 
+// MustVote returns directory.NotVoter with the voters' URLs if this member has no vote, and nil otherwise.
+func (p *peers) MustVote() error {
+	me, is := p.group.server(p.cfg.Node)
+	if !is || me.voter {
+		return nil
+	}
+
+	said := p.declared()
+
+	var voters []string
+	for _, m := range p.group.servers() {
+		if api := said[m.ID].API; m.voter && api != "" {
+			voters = append(voters, api)
+		}
+	}
+
+	return directory.Refuse(directory.NotVoter, "%s has no vote, so it takes no changes; nothing was changed. Ask a "+
+		"voter: %s", p.cfg.Node, strings.Join(voters, " "))
+}
+
 // answerContacts answers a follower, by this leader's own count of time, because clocks differ.
 func (p *peers) answerContacts() *message.ContactsAnswer {
 	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}, States: map[spiffeid.ID]string{},
@@ -146,15 +167,15 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 	return p.replica.state.Members().All()
 }
 
-// vouched asks the known members whether id is a member, too. One that says so is enough:
-// it is a member, and could lead this one anywhere.
+// vouched asks the known voters whether id is a voter, too. One that says so is enough:
+// it is a voter, and could lead this one anywhere.
 func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout/2)
 	defer cancel()
 
 	var others []server
 	for _, m := range p.group.servers() {
-		if m.ID != p.cfg.Node {
+		if m.voter && m.ID != p.cfg.Node {
 			others = append(others, m)
 		}
 	}

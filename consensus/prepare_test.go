@@ -37,7 +37,7 @@ func TestADamagedDocumentFromAFollower(t *testing.T) {
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).Compressed().StoredBytes()
 
 	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD,
-		Document: resting[:len(resting)-3]})
+		Document: resting[:len(resting)-3]}, true)
 	if directory.ProblemOf(err) != directory.BadRequest {
 		t.Error(err)
 	}

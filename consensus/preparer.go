@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"crypto/rand"
 	"slices"
 	"strings"
@@ -94,9 +95,9 @@ func (p *preparer) judgedNow(caller message.Caller) error {
 func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	switch {
 	case req.Register != nil:
-		return p.prepareRegister(req.Register)
+		return p.prepareRegister(req.Register, !req.From.IsZero())
 	case req.Refresh != nil && (req.Refresh.Patch != nil || p.replica.unconfirmed(req.Refresh.RID)):
-		return p.prepareUpdate(req.Refresh)
+		return p.prepareUpdate(req.Refresh, !req.From.IsZero())
 	case req.Refresh != nil:
 		r := req.Refresh
 
@@ -110,9 +111,9 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return &state.Command{Remove: &state.Remove{Format: p.replica.statementFormat(), RID: r.RID,
 			Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, IfMatch: r.IfMatch}}, nil
 	case req.Transfer != nil:
-		return p.prepareTransfer(req.Transfer)
+		return p.prepareTransfer(req.Transfer, !req.From.IsZero())
 	case req.Offer != nil:
-		return p.prepareOffer(req.Offer)
+		return p.prepareOffer(req.Offer, !req.From.IsZero())
 	case req.Peer != nil:
 		return &state.Command{Peer: req.Peer}, p.checkPeering(req.Peer)
 	case req.Amend != nil:
@@ -211,6 +212,11 @@ func (p *preparer) prepareRedeem(r *state.Redeem) (*state.Command, error) {
 
 // prepareFor makes the command that is proposed for a request.
 func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
+	if forwarded := !req.From.IsZero(); forwarded && p.cfg.Commission != nil {
+		caller := req.Caller().Identity
+		req.SetCommissioning(!caller.IsZero() && p.cfg.Commission(caller))
+	}
+
 	command, err := p.prepare(req)
 	if err == nil {
 		err = p.judgedNow(req.Caller())
@@ -221,6 +227,11 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 	}
 
 	command.Spend = req.Proof()
+
+	if p.replica.Written().Log >= state.StrictVersion {
+		command.Origin = req.Origin(p.cfg.Node)
+		command.Origin.Operator = nil // of an operator's command, orderDesk sets it
+	}
 
 	return command, nil
 }
@@ -233,7 +244,17 @@ func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	return &state.Command{Attest: attest}, p.replica.state.Keys().CheckAttest(attest)
 }
 
-func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) {
+// permit asks policy about the contents of a registration, if another member brings them: that member has
+// asked its own policy, and may be a thief of its key.
+func (p *preparer) permit(forwarded bool, proposal Proposal) error {
+	if !forwarded || p.cfg.Permit == nil {
+		return nil
+	}
+
+	return p.cfg.Permit(proposal)
+}
+
+func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.Command, error) {
 	now := p.cfg.Clock.Now().UnixMilli()
 
 	register := &state.Register{
@@ -260,6 +281,12 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 		return nil, state.Damaged(err)
 	}
 
+	if forwarded {
+		if doc, err = directory.ParseDocument(register.Kind, doc.Bytes()); err != nil {
+			return nil, err
+		}
+	}
+
 	subject := Subject{register.RID, register.Agent, register.Owner(), doc, nil, register.Visibility}
 
 	held, full := p.replaced(register, r.Keep, &subject, now)
@@ -276,6 +303,12 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 	}
 
 	projection, made, err := state.Project(register.Agent, subject.Document, r.Packed)
+	if err != nil {
+		return nil, err
+	}
+
+	err = p.permit(forwarded, Proposal{r.Caller.Identity, cmp.Or(r.For, r.Caller.Identity), register.Agent,
+		projection, register.Visibility})
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +370,7 @@ func (p *preparer) prepareRenew(r *message.Renew) (*state.Command, error) {
 }
 
 // prepareTransfer makes the command of an operator's transfer.
-func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) {
+func (p *preparer) prepareTransfer(r *message.Transfer, forwarded bool) (*state.Command, error) {
 	if !r.Any {
 		return nil, directory.Refuse(directory.Forbidden,
 			"ownership moves by an offer that the new owner accepts; the node that sent this runs an older release")
@@ -351,7 +384,7 @@ func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) 
 		return nil, err
 	}
 
-	granted, made, err := p.forOwner(reg, r.To, r.Statement)
+	granted, made, err := p.forOwner(reg, r.To, r.Statement, forwarded)
 	if err != nil {
 		return nil, err
 	}
@@ -371,7 +404,7 @@ func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) 
 }
 
 // prepareOffer makes the command of a step of a transfer with the new owner's consent.
-func (p *preparer) prepareOffer(r *message.Offer) (*state.Command, error) {
+func (p *preparer) prepareOffer(r *message.Offer, forwarded bool) (*state.Command, error) {
 	switch r.Step {
 	case directory.TransferOffer:
 		offer := &state.Offer{RID: r.RID, Caller: r.Caller.Identity, To: r.To, Statement: r.Statement,
@@ -379,7 +412,7 @@ func (p *preparer) prepareOffer(r *message.Offer) (*state.Command, error) {
 
 		return &state.Command{Offer: offer}, p.checkOffer(offer)
 	case directory.TransferAccept:
-		return p.prepareAccept(r)
+		return p.prepareAccept(r, forwarded)
 	case directory.TransferWithdraw, directory.TransferDecline:
 		return &state.Command{CloseOffer: &state.CloseOffer{RID: r.RID, Caller: r.Caller.Identity,
 			IfMatch: r.IfMatch}}, p.replica.hasOffers()
@@ -410,7 +443,7 @@ func (p *preparer) checkOffer(offer *state.Offer) error {
 }
 
 // prepareAccept makes the command by which the caller accepts a registration.
-func (p *preparer) prepareAccept(r *message.Offer) (*state.Command, error) {
+func (p *preparer) prepareAccept(r *message.Offer, forwarded bool) (*state.Command, error) {
 	if err := p.replica.hasOffers(); err != nil {
 		return nil, err
 	}
@@ -423,7 +456,7 @@ func (p *preparer) prepareAccept(r *message.Offer) (*state.Command, error) {
 		return nil, err
 	}
 
-	granted, made, err := p.forOwner(reg, r.Caller.Identity, r.Statement)
+	granted, made, err := p.forOwner(reg, r.Caller.Identity, r.Statement, forwarded)
 	if err != nil {
 		return nil, err
 	}
@@ -442,8 +475,8 @@ func (p *preparer) prepareAccept(r *message.Offer) (*state.Command, error) {
 
 // forOwner decides the grants of a registration for a new owner and begins what is made of its
 // contents, which are those of the statement about which policy was asked.
-func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, statement uint64) (state.Granted,
-	*state.Made, error) {
+func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, statement uint64,
+	forwarded bool) (state.Granted, *state.Made, error) {
 	entry := reg.Entry()
 	if entry.Statement != statement {
 		return state.Granted{}, nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
@@ -454,6 +487,10 @@ func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, s
 		return state.Granted{}, nil, err
 	}
 
+	if err := p.permit(forwarded, Proposal{owner, owner, entry.Agent, projection, entry.Visibility}); err != nil {
+		return state.Granted{}, nil, err
+	}
+
 	subject := Subject{entry.RID, entry.Agent, owner, entry.Document, projection, entry.Visibility}
 
 	return p.decide(subject), &state.Made{Packed: state.Pack(entry.Document, projection)}, nil
@@ -461,7 +498,7 @@ func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, s
 
 // prepareUpdate merges a patch, if there is one, with the document as it is; the
 // command holds only as long as that is so.
-func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
+func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Command, error) {
 	p.replica.mu.RLock()
 	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
 	p.replica.mu.RUnlock()
@@ -489,6 +526,12 @@ func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
 	}
 
 	projection, err := kinds.Project(entry.Agent, doc)
+	if err != nil {
+		return nil, err
+	}
+
+	err = p.permit(forwarded && r.Patch != nil, Proposal{entry.Owner, entry.Owner, entry.Agent, projection,
+		entry.Visibility})
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,7 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 
 	if change, traced := command.Change(); traced && change.Node && command.Origin == nil &&
 		p.replica.Written().Log >= state.TracedVersion {
-		command.Origin = &state.Origin{From: p.cfg.Node}
+		command.Origin = &state.Origin{From: p.cfg.Node, Mark: p.replica.marks.mark(directory.Identity{})}
 	}
 
 	raw, err := state.Marshal(command)

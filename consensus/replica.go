@@ -23,9 +23,12 @@ import (
 type Replica struct {
 	// Commands are the commands of operators that this member has applied of late.
 	Commands CommandFeed
+	// Changes are the changes that members brought and that this member has applied of late.
+	Changes *ChangeFeed
 
 	cfg      *Config
 	life     *lifecycle
+	marks    *marker
 	progress readProgress
 	settled  atomic.Bool                  // has led or caught up since it was opened
 	summary  atomic.Pointer[stateSummary] // for reads that must not wait while an entry is applied
@@ -42,6 +45,7 @@ func newReplica(cfg *Config, life *lifecycle) *Replica {
 	r := &Replica{
 		cfg: cfg, life: life, state: state.New(cfg.Domain, cfg.Index),
 		changed: make(chan struct{}), agreed: make(chan struct{}),
+		Changes: newChangeFeed(), marks: newMarker(cfg.Timing.Write),
 	}
 	r.summary.Store(&stateSummary{written: state.FirstNumbers()})
 
@@ -71,6 +75,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	if err == nil {
 		r.progress.raise(entry.Index)
 		r.Commands.add(r.state.Traced(), entry.Index, r.state.History().Commands())
+		r.Changes.add(r.brought(batch, results, entry.Index))
 	}
 
 	r.notifyChanged()
@@ -84,6 +89,29 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	}
 
 	return results, err
+}
+
+// brought returns the changes of an entry that members brought. The caller holds mu.
+func (r *Replica) brought(batch *state.Batch, results []state.Result, index uint64) (changes []Change) {
+	at := time.UnixMilli(batch.Time)
+
+	for i := range batch.Commands {
+		command := &batch.Commands[i]
+
+		change, ok := changeOf(command, &results[i], r.state.Registrations())
+		if !ok {
+			continue
+		}
+
+		own := change.From == r.cfg.Node
+		change.Unsent = own && index > r.Commands.logged && !r.marks.sent(command.Origin.Mark, change.Caller, at)
+
+		if change.Unsent || !own && !change.Silent {
+			changes = append(changes, change)
+		}
+	}
+
+	return changes
 }
 
 // A stateSummary has the parts of the state that every read needs.

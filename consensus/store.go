@@ -488,7 +488,8 @@ func connectForwarding(s *Store) {
 	}
 	s.forwarder = &forwarder{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
-		writes: s.writes, batches: newBatcher[forwardResult](life.closing.Done(), maxMessage, maxMessageBytes),
+		peers: s.peers, writes: s.writes,
+		batches: newBatcher[forwardResult](life.closing.Done(), maxMessage, maxMessageBytes),
 		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*leaderStream{}},
 	}
 }
@@ -557,6 +558,9 @@ func (s *Store) RaftPeers() []RaftPeer { return s.peers.RaftPeers() }
 
 // Contacts is RaftPeers with the leader's last contacts, if it answers in time.
 func (s *Store) Contacts() []RaftPeer { return s.peers.Contacts() }
+
+// MustVote returns directory.NotVoter with the voters' URLs if this member has no vote, and nil otherwise.
+func (s *Store) MustVote() error { return s.peers.MustVote() }
 
 // Siblings returns the base URLs of the other members' directories, as far as known.
 func (s *Store) Siblings() []string { return s.peers.Siblings() }

@@ -227,7 +227,7 @@ func TestARequestOfALaterKind(t *testing.T) {
 	d.ready()
 	raw := must(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
 
-	request, err := requestFrom(d.members[0].ID, raw)
+	request, err := d.nodes[0].writes.requestFrom(d.members[0].ID, raw)
 	if err != nil {
 		t.Fatal(err)
 	}

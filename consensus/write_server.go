@@ -100,7 +100,7 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 		out, err := w.proposer.propose(ctx, command)
 		if !req.Moved(command, err) {
 			if req.Renew != nil && err == nil {
-				w.leadAlone(ctx, req.Renew, &out)
+				w.leadAlone(ctx, req, &out)
 			}
 
 			return out, err
@@ -114,12 +114,12 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 // leadAlone refreshes, one by one, the items that could not share the command of a
 // RefreshMany: a restored registration that is not confirmed yet needs a statement of its
 // own.
-func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *directory.Outcome) {
+func (w *writeServer) leadAlone(ctx context.Context, req *message.Request, out *directory.Outcome) {
 	var all sync.WaitGroup
 
 	var mu sync.Mutex // guards out.Position
 	slots := make(chan struct{}, maxAlone)
-	who := req.Caller
+	who := req.Renew.Caller
 	who.Proof = directory.Hash{}
 	who.ProofUntil = 0
 
@@ -132,10 +132,10 @@ func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *di
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			r := req.Renewals.At(i)
+			r := req.Renew.Renewals.At(i)
 			one, err := w.lead(ctx,
-				&message.Request{Refresh: &message.Refresh{Caller: who, RID: r.RID, Lifetime: r.Lifetime, Patch: nil,
-					IfMatch: nil, Statement: 0}})
+				&message.Request{From: req.From, Mark: req.Mark, Refresh: &message.Refresh{
+					Caller: who, RID: r.RID, Lifetime: r.Lifetime}})
 
 			out.Each[i] = directory.RenewalResult{Granted: one.Granted, Err: err}
 			if errors.Is(err, message.ErrNotLeader) {
@@ -181,7 +181,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 	for i, raw := range writes.Requests {
 		write := &begun[i]
 
-		req, err := requestFrom(from, raw)
+		req, err := w.requestFrom(from, raw)
 		switch {
 		case err != nil:
 			write.err = err
@@ -242,20 +242,31 @@ func (w *writeServer) prepare(ctx context.Context, write *preparedWrite, req *me
 	step.Done(write.err)
 }
 
-// requestFrom reads a request of a member's.
-func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error) {
+// requestFrom reads a request of a member's. One without a vote brings its own key and nothing else.
+func (w *writeServer) requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error) {
+	member, is := w.group.server(from)
 	req, err := message.DecodeRequest(raw)
+
 	switch {
 	case err != nil:
 		return nil, directory.Refuse(directory.BadRequest,
 			"the leader cannot read this request, because it runs another release: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
 		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
+	case !is:
+		return nil, directory.Refuse(directory.Forbidden, "%s is no member; nothing was changed", from)
+	case !member.voter && req.Attest == nil:
+		return nil, refuseWithoutVote(from)
 	}
 
 	req.From = from
 
 	return req, nil
+}
+
+func refuseWithoutVote(id spiffeid.ID) error {
+	return directory.Refuse(directory.NotVoter,
+		"%s has no vote, and changes go through voters; nothing was changed", id)
 }
 
 // maxPrepared bounds how often a command is prepared again because the state has changed.

@@ -35,8 +35,11 @@ type AuditEvent struct {
 	// Proof is the operator's proof as received: a compact JWS. It binds one request and
 	// has expired when it is read.
 	Proof string `json:"proof,omitzero"`
-	// BroughtBy is the member that brought the command to the leader.
+	// BroughtBy is the member that brought the command, or the change of a registration, to the leader.
 	BroughtBy Identity `json:"brought_by,omitzero"`
+	// Change is the position of a change of registrations that another member brought, where it is
+	// applied.
+	Change Position `json:"change,omitzero"`
 	// By is ByNode if a node acted by itself; Entitlement is its reason, such as
 	// rotation, invitation or standing-admission.
 	By          string `json:"by,omitzero"`
@@ -48,11 +51,13 @@ type AuditEvent struct {
 // OutcomeOK is AuditEvent.Outcome of a change that was made.
 const OutcomeOK = "ok"
 
-// Outcomes of operators' commands that were applied and are suspect: without a valid proof of the
-// operator, and so many at once that they were not checked.
+// Outcomes of commands and changes that were applied and are suspect: without a valid proof of the
+// operator, so many at once that they were not checked, and in the name of a member that did not send
+// them.
 const (
 	OutcomeUnproven  = "operator-proof-invalid"
 	OutcomeUnchecked = "unchecked"
+	OutcomeUnsent    = "unsent"
 )
 
 // OutcomeMisconduct is AuditEvent.Outcome of a message that a node has refused of another member, because

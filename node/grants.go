@@ -177,3 +177,30 @@ func withheldMembers(redaction directory.Redaction, document directory.Document)
 
 	return names
 }
+
+// A registrar is the part of the policy that decides who may register what.
+type registrar interface {
+	Inside(owner directory.Identity) bool
+	Register(owner directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection,
+		v directory.Visibility) directory.Decision
+}
+
+// permitter decides about what other members bring, as access.Guard does about requests at this node.
+func permitter(policy registrar) func(consensus.Proposal) error {
+	return func(p consensus.Proposal) error {
+		switch {
+		case !policy.Inside(p.Owner):
+			return directory.Refuse(directory.OwnerOutsideDomain,
+				"%s is no identity of this domain, so it can't own a registration here", p.Owner)
+		case p.Caller != p.Owner && !policy.OnBehalf(p.Caller, p.Owner, p.Agent, p.Projection, p.Visibility).Allow:
+			return directory.Refuse(directory.Forbidden, "%s may not register %q on behalf of %s", p.Caller, p.Agent,
+				p.Owner)
+		case !policy.Register(p.Owner, p.Agent, p.Projection, p.Visibility).Allow:
+			return directory.Refuse(directory.Forbidden, "%s may not register %q with visibility %s", p.Owner, p.Agent,
+				p.Visibility)
+		}
+
+		return nil
+	}
+}

@@ -48,7 +48,7 @@ func newOrders(n *Node) (*orders, error) {
 
 // Accept implements api.Orders: it checks a request as it arrives, and completes it.
 func (o *orders) Accept(request *directory.OperatorRequest) error {
-	if err := o.mustVote(); err != nil {
+	if err := o.store().MustVote(); err != nil {
 		return err
 	}
 
@@ -88,24 +88,6 @@ var errNoProof = directory.Refuse(directory.Forbidden,
 
 func refused(err error) error {
 	return directory.Refuse(directory.Forbidden, "%w; nothing was changed", err)
-}
-
-// mustVote refuses operators' requests at a node without a vote.
-func (o *orders) mustVote() error {
-	var voters []string
-
-	for _, peer := range o.store().RaftPeers() {
-		switch {
-		case peer.ID == o.node && peer.Voter:
-			return nil
-		case peer.Voter && peer.API != "":
-			voters = append(voters, peer.API)
-		}
-	}
-
-	return directory.Refuse(directory.NotVoter,
-		"%s has no vote, so it takes no operator's changes; nothing was changed. Ask a voter: %s", o.node,
-		strings.Join(voters, " "))
 }
 
 // proofID identifies a proof for its one use: its jti, of that operator.

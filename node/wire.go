@@ -415,6 +415,7 @@ func consensusConfig(n *Node, ln net.Listener, env *Env) consensus.Config {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Clock:     n.view.Clock(), Index: n.view.Own(),
 		Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
+		Commission: n.policy.Commission, Permit: permitter(n.policy),
 		Policy:      n.applyPolicy,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: env.Timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),
@@ -467,6 +468,11 @@ func startCommandAudit(n *Node, sources bundleSources) {
 		unchecked: n.metrics.Unchecked, bundle: judge.add,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
+
+	changes := &changeRecorder{
+		node: n.id, feed: n.store.Changes, trail: n.trail, log: n.log, unsent: n.metrics.Unsent.Inc,
+	}
+	n.life.loop("audit of other members' changes", changes.run)
 }
 
 // followKeys gives the keyring the domain's newest key document.

@@ -40,6 +40,9 @@ type Request struct {
 	// Members of a release without it ignore it.
 	Trace string `cbor:"41,keyasint,omitempty"`
 
+	// Mark is state.Origin's.
+	Mark []byte `cbor:"42,keyasint,omitempty"`
+
 	// From is the member that sent the request; zero for one of this member.
 	From spiffeid.ID `cbor:"-"`
 }
@@ -48,6 +51,16 @@ type Request struct {
 func DecodeRequest(raw []byte) (*Request, error) {
 	r := &Request{}
 	return r, Unmarshal(raw, r)
+}
+
+// Origin returns the origin of a request's command, for the member that leads.
+func (r *Request) Origin(leader spiffeid.ID) *state.Origin {
+	origin := &state.Origin{From: r.From, Operator: r.Operator, Mark: r.Mark}
+	if origin.From.IsZero() {
+		origin.From = leader
+	}
+
+	return origin
 }
 
 // TakesOrders reports whether a request may be an operator's order.
@@ -81,22 +94,37 @@ type Caller struct {
 // Caller returns the caller of a change of registrations; the zero value for other
 // requests.
 func (r *Request) Caller() Caller {
-	switch {
-	case r.Register != nil:
-		return r.Register.Caller
-	case r.Refresh != nil:
-		return r.Refresh.Caller
-	case r.Remove != nil:
-		return r.Remove.Caller
-	case r.Renew != nil:
-		return r.Renew.Caller
-	case r.Transfer != nil:
-		return r.Transfer.Caller
-	case r.Offer != nil:
-		return r.Offer.Caller
+	if caller := r.caller(); caller != nil {
+		return *caller
 	}
 
 	return Caller{}
+}
+
+// SetCommissioning sets whether the caller of a change of registrations may change those of others.
+func (r *Request) SetCommissioning(commissioning bool) {
+	if caller := r.caller(); caller != nil {
+		caller.Commissioning = commissioning
+	}
+}
+
+func (r *Request) caller() *Caller {
+	switch {
+	case r.Register != nil:
+		return &r.Register.Caller
+	case r.Refresh != nil:
+		return &r.Refresh.Caller
+	case r.Remove != nil:
+		return &r.Remove.Caller
+	case r.Renew != nil:
+		return &r.Renew.Caller
+	case r.Transfer != nil:
+		return &r.Transfer.Caller
+	case r.Offer != nil:
+		return &r.Offer.Caller
+	}
+
+	return nil
 }
 
 // Proof returns the caller's proof that may be used once, or nil.
@@ -126,8 +154,9 @@ type Register struct {
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the old visibility
-	Packed     *state.Packed        `cbor:"11,keyasint,omitempty"` // nil if the leader is to make it
 	For        directory.Identity   `cbor:"12,keyasint,omitzero"`  // on whose behalf
+	// Packed is the projection, if this member has made it; the leader makes it anew for others.
+	Packed *state.Packed `cbor:"-"`
 }
 
 type Refresh struct {

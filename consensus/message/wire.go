@@ -84,7 +84,7 @@ type PresenceAnswer struct {
 	state.PresenceNext
 }
 
-// A VouchRequest asks a member whether a node is a member.
+// A VouchRequest asks a voter whether a node is a voter.
 type VouchRequest struct {
 	ID spiffeid.ID `cbor:"1,keyasint"`
 }

@@ -26,8 +26,8 @@ type Batch struct {
 }
 
 // A Command is one change that was asked for: exactly one member is set, and
-// Spend beside it, or alone, where the caller's proof is good once; and Origin beside it, if an
-// operator ordered it, or a node by itself where an operator could.
+// Spend beside it, or alone, where the caller's proof is good once; and Origin beside it, if a
+// member asked for it.
 type Command struct {
 	Register *Register  `cbor:"1,keyasint,omitempty"`
 	Update   *Update    `cbor:"2,keyasint,omitempty"`
@@ -56,7 +56,7 @@ type Command struct {
 	Decide   *Decide    `cbor:"27,keyasint,omitempty"`
 	Feature  *Numbers   `cbor:"28,keyasint,omitempty"`
 	Order    *Order     `cbor:"40,keyasint,omitempty"` // from TracedVersion on
-	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one, from TracedVersion on
+	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one; of untraced ones from StrictVersion on
 
 	// From OffersVersion on.
 	Offer      *Offer      `cbor:"29,keyasint,omitempty"`
@@ -103,9 +103,11 @@ func (c *Command) Weight() int {
 // used proofs.
 func (b *Batch) OnlyRegistrations() bool {
 	return !slices.ContainsFunc(b.Commands, func(command Command) bool {
-		switch {
-		case command.Origin != nil:
+		if _, traced := command.Change(); traced && command.Origin != nil {
 			return true
+		}
+
+		switch {
 		case command.Register != nil, command.Update != nil, command.Refresh != nil, command.Renew != nil,
 			command.Remove != nil, command.Transfer != nil, command.Offer != nil, command.Accept != nil,
 			command.CloseOffer != nil,
@@ -114,7 +116,7 @@ func (b *Batch) OnlyRegistrations() bool {
 			return false
 		}
 
-		return command != Command{Spend: command.Spend}
+		return command != Command{Spend: command.Spend, Origin: command.Origin}
 	})
 }
 

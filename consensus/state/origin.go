@@ -11,17 +11,19 @@ import (
 // member could not apply them.
 const TracedVersion = 2
 
-// StrictVersion is the version of the log from which on a command has one member, an origin
-// stands beside traced commands alone, every transfer is traced, and an invitation is redeemed by
-// its secret instead of the secret's hash.
+// StrictVersion is the version of the log from which on a command has one member, every command
+// that a member asked for has an origin, an operator's request stands beside traced commands alone,
+// every transfer is traced, and an invitation is redeemed by its secret instead of the secret's hash.
 const StrictVersion = 3
 
-// An Origin is by whom a command was ordered, and the member that brought it to the leader:
-// of commands that only an operator orders, or a node by itself.
+// An Origin is the member that brought a command to the leader, and by whom it was ordered if only
+// an operator orders it, or a node by itself.
 type Origin struct {
 	From spiffeid.ID `cbor:"1,keyasint"`
-	// Operator is nil for a node's own command.
+	// Operator is nil for a command that no operator ordered.
 	Operator *OperatorRequest `cbor:"2,keyasint,omitempty"`
+	// Mark is by what the process of From knows that it sent the request; apply doesn't look at it.
+	Mark []byte `cbor:"3,keyasint,omitempty"`
 }
 
 // An OperatorRequest is an operator's request with its proof, as a member received it. Its

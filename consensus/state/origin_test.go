@@ -14,7 +14,7 @@ import (
 
 // operatorOrigin is the origin of a command that an operator ordered at node n0.
 func operatorOrigin(target string) *Origin {
-	return &Origin{must(alphaNode("n0")), &OperatorRequest{
+	return &Origin{From: must(alphaNode("n0")), Mark: []byte{1, 2}, Operator: &OperatorRequest{
 		By: ada, Method: "POST", Target: target, Body: []byte(`{"id":"n3"}`), BodyHash: directory.Hash{5},
 		Proof: "a.b.c", ProofID: directory.HashOf([]byte(target)), ProofUntil: genesis/1000 + 60,
 	}}

@@ -199,8 +199,8 @@ func (s *State) checkForm(command *Command) error {
 	switch {
 	case count > 1 || count == 0 && command.Spend == nil:
 		return directory.Refuse(directory.BadRequest, "a command has one member, and this one has %d", count)
-	case command.Origin != nil && !traced:
-		return directory.Refuse(directory.BadRequest, "a command that is not traced has no origin")
+	case command.Origin.Request() != nil && !traced:
+		return directory.Refuse(directory.BadRequest, "a command that is not traced has no operator")
 	}
 
 	return nil

@@ -62,11 +62,11 @@ func TestACommandHasOneMember(t *testing.T) {
 	}
 }
 
-// An origin alone, or beside a command that no operator orders, would use up an operator's proof
-// without a trace.
+// An operator's request alone, or beside a command that no operator orders, would use up its proof
+// without a trace. The member that brought a command stands beside each.
 //
 // Requirement: SEC-012, SEC-019
-func TestAnOriginStandsBesideATracedCommand(t *testing.T) {
+func TestAnOperatorStandsBesideATracedCommand(t *testing.T) {
 	d := newStrict(t)
 	before := freeze(t, d.state)
 	origin := operatorOrigin("/v1/operator/policy")
@@ -88,6 +88,10 @@ func TestAnOriginStandsBesideATracedCommand(t *testing.T) {
 
 	if r := d.at(0, Command{Spend: &Spend{directory.Hash{7}, genesis/1000 + 60}}); r.Err != nil {
 		t.Errorf("a caller's proof alone: %v", r.Err)
+	}
+
+	if r := d.at(0, Command{Rules: &Rules{Hold: 60}, Origin: &Origin{From: origin.From}}); r.Err != nil {
+		t.Errorf("the member that brought a command: %v", r.Err)
 	}
 }
 

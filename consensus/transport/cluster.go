@@ -38,7 +38,8 @@ var ErrNotMember = errors.New("the peer is not the member it should be")
 type Cluster struct {
 	// known returns the members and the leader; no members if this node is in no domain yet.
 	known func() []Member
-	// vouched asks known members whether they know of another.
+	// votes reports whether a node is a voter, as far as this one knows; vouched asks the known voters.
+	votes   func(spiffeid.ID) bool
 	vouched func(context.Context, spiffeid.ID) bool
 	// claim is this node's own, and judge compares that of a client.
 	claim    func() Claim
@@ -76,7 +77,9 @@ type Options struct {
 	Log                  *slog.Logger
 	// Known returns the members and the leader; none while this node is in no domain.
 	Known func() []Member
-	// Vouched asks known members whether they know of another.
+	// Votes reports whether a node is a voter, or leads, as far as this one knows; nil is every member.
+	// Vouched asks the known voters.
+	Votes   func(spiffeid.ID) bool
 	Vouched func(context.Context, spiffeid.ID) bool
 	// Claim returns what this node says of its history. Judge refuses a client of another one. Nil
 	// claims nothing and accepts all.
@@ -89,14 +92,19 @@ type Options struct {
 // New returns a Cluster, which accepts after Serve.
 func New(options Options) *Cluster {
 	cluster := &Cluster{
-		known: options.Known, vouched: options.Vouched, dial: options.Dial, listener: options.Listener,
-		log:   options.Log,
-		claim: options.Claim, judge: options.Judge, others: options.Others,
+		known: options.Known, votes: options.Votes, vouched: options.Vouched, dial: options.Dial,
+		listener: options.Listener,
+		log:      options.Log,
+		claim:    options.Claim, judge: options.Judge, others: options.Others,
 		server: recordingClaims(
 			withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin)),
 		clients:    options.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
+	}
+
+	if cluster.votes == nil {
+		cluster.votes = cluster.IsMember
 	}
 
 	if cluster.claim == nil {
@@ -237,16 +245,15 @@ func (c *Cluster) claimAt(t *tracked) Claim {
 	return t.claim
 }
 
-// mayLead returns nil if id may speak Raft here. A node without a domain accepts every
-// node of the domain's authority, because one of these adds it. A member that was away
-// may meet a leader that became a member meanwhile: another known member must vouch for
-// it.
+// mayLead returns nil if id may speak Raft here: a voter alone. A node without a domain accepts
+// every node of the domain's authority, because one of these adds it. A member that was away
+// may meet a leader that became a voter meanwhile: another known voter must vouch for it.
 func (c *Cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
-	if len(c.known()) == 0 || c.IsMember(id) || c.vouched(ctx, id) {
+	if len(c.known()) == 0 || c.votes(id) || c.vouched(ctx, id) {
 		return nil
 	}
 
-	return fmt.Errorf("%w: it is %q", ErrNotMember, id)
+	return fmt.Errorf("%w: %q is no voter", ErrNotMember, id)
 }
 
 func (c *Cluster) mustBeMember(id spiffeid.ID) error {
@@ -479,6 +486,8 @@ func (c *Cluster) Evict() {
 		case !t.claim.History.IsZero() && !mine.IsZero() && t.claim.History != mine:
 			gone = append(gone, t) // let in before this node had a history
 		case !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
+			gone = append(gone, t)
+		case t.proto == ProtocolRaft && !t.raft && !c.votes(t.peer):
 			gone = append(gone, t)
 		case t.judge != nil:
 			rest = append(rest, t)

@@ -23,6 +23,7 @@ type RaftTransport struct {
 	heard                  chan raft.RPC // messages to Raft: from the network, and delivered locally
 	entered                <-chan struct{}
 	received               func(from raft.ServerID)
+	matched                func(id raft.ServerID, term, index uint64)
 	judge                  func(from spiffeid.ID, message any) error
 	candidacy              *candidacy
 	lanes                  *lanes
@@ -40,6 +41,8 @@ type RaftOptions struct {
 	Entered <-chan struct{}
 	// Received gets the member of each message and of each answer.
 	Received func(from raft.ServerID)
+	// Matched gets each answer of a member that has this leader's entries up to an index.
+	Matched func(id raft.ServerID, term, index uint64)
 	// Judge refuses a message that Raft must not have. TLS has authenticated the member that has sent
 	// it. It is called by several goroutines.
 	Judge func(from spiffeid.ID, message any) error
@@ -59,6 +62,7 @@ func NewRaftTransport(options RaftOptions) RaftTransport {
 		heard:            make(chan raft.RPC),
 		entered:          options.Entered,
 		received:         options.Received,
+		matched:          options.Matched,
 		judge:            options.Judge,
 		candidacy:        &candidacy{},
 		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[spiffeid.ID]lane{}},
@@ -176,7 +180,19 @@ func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddres
 // AppendEntries sends entries, or a commit index without any.
 func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
-	return t.note(id, t.NetworkTransport.AppendEntries(id, target, t.told(args), resp))
+	err := t.note(id, t.NetworkTransport.AppendEntries(id, target, t.told(args), resp))
+	if err == nil {
+		t.noteMatch(id, args, resp)
+	}
+
+	return err
+}
+
+// noteMatch notes a member's answer to entries.
+func (t RaftTransport) noteMatch(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+	if resp.Success && resp.Term <= args.Term {
+		t.matched(id, args.Term, args.PrevLogEntry+uint64(len(args.Entries)))
+	}
 }
 
 // RequestVote asks a member for its vote.
@@ -211,8 +227,9 @@ func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 		return nil, err
 	}
 
-	d := &drainedPipeline{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture),
-		closed: make(chan struct{})}
+	d := &drainedPipeline{AppendPipeline: p, told: t.told, id: id, note: t.noteMatch,
+		answers: make(chan raft.AppendFuture),
+		closed:  make(chan struct{})}
 	d.pump.Go(d.run)
 
 	return d, nil
@@ -225,6 +242,8 @@ func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 type drainedPipeline struct {
 	raft.AppendPipeline
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	id      raft.ServerID
+	note    func(raft.ServerID, *raft.AppendEntriesRequest, *raft.AppendEntriesResponse)
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
@@ -255,6 +274,10 @@ func (d *drainedPipeline) run() {
 
 		select {
 		case f := <-d.AppendPipeline.Consumer():
+			if f.Error() == nil {
+				d.note(d.id, f.Request(), f.Response())
+			}
+
 			held = append(held, f)
 		case out <- next:
 			held = held[1:]

@@ -26,7 +26,8 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 
 	member := RaftTransport{
 		NetworkTransport: here, address: here.LocalAddr(),
-		told: func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w },
+		told:    func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w },
+		matched: func(raft.ServerID, uint64, uint64) {},
 	}
 
 	p, err := member.AppendEntriesPipeline("there", there.LocalAddr())

@@ -31,6 +31,7 @@ type Set struct {
 	refused     *prometheus.CounterVec
 	Connections *prometheus.CounterVec
 	Proofs      prometheus.Counter
+	Unsent      prometheus.Counter
 	Unchecked   *prometheus.CounterVec
 	Misconduct  *prometheus.CounterVec
 }
@@ -75,6 +76,12 @@ func New(version string) *Set {
 			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the " +
 				"member that brought one may be stolen.",
 		}),
+		Unsent: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace,
+			Name:      "changes_unsent_total",
+			Help: "Changes that were applied in this node's name and that this node has not sent: its key may be " +
+				"stolen.",
+		}),
 		Unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
 				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
@@ -92,8 +99,8 @@ func New(version string) *Set {
 	build.WithLabelValues(version).Set(1)
 
 	m.Registry.MustRegister(
-		build, m.Proofs, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials, m.Probes, m.shed,
-		m.refused, m.Connections,
+		build, m.Proofs, m.Unsent, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials, m.Probes,
+		m.shed, m.refused, m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -143,6 +143,7 @@ type appliedLine struct {
 	Phase     string `json:"phase"`
 	Action    string `json:"action"`
 	Actor     string `json:"actor"`
+	Agent     string `json:"agent"`
 	Outcome   string `json:"outcome"`
 	Proof     string `json:"proof"`
 	BroughtBy string `json:"brought_by"`

@@ -1,6 +1,6 @@
 // Package audit writes a node's audit log: one JSON line for the intent and one for
-// the outcome of each change, one for each command of an operator that was applied, and
-// sampled lines for refusals.
+// the outcome of each change, one for each command of an operator and each change by another member
+// that was applied, and sampled lines for refusals.
 //
 //	log, err := audit.Open(path, audit.Options{Size: 64 << 20, Files: 32, Logger: logger})
 //	done, err := log.Intend(event)

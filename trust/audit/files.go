@@ -134,8 +134,8 @@ func (a *Log) recover() error {
 	return nil
 }
 
-// remember reads from the current file the position of the last command that was applied,
-// and returns the number of the oldest line that was kept when it was last written.
+// remember reads from the current file the positions of the last command and of the last change that were
+// applied, and returns the number of the oldest line that was kept when it was last written.
 func (a *Log) remember() (from uint64, err error) {
 	position, err := lastMember(a.file, a.size, `"position":"`)
 	if err != nil {
@@ -144,6 +144,16 @@ func (a *Log) remember() (from uint64, err error) {
 
 	if text, _, ok := strings.Cut(position, `"`); ok {
 		_ = a.applied.UnmarshalText([]byte(text)) // not by this node if it is none
+	}
+
+	change, err := lastMember(a.file, a.size, `"change":"`)
+	if err != nil {
+		return 0, err
+	}
+
+	if text, _, ok := strings.Cut(change, `"`); ok {
+		_ = a.changed.UnmarshalText([]byte(text))
+		a.known = a.changed
 	}
 
 	text, err := lastMember(a.file, a.size, `"from":`)
@@ -327,7 +337,8 @@ func (a *Log) rotate() error {
 
 	gone, kept, err := a.outdated(func(number int, _ time.Time) bool { return number >= a.o.Files })
 	header := logLine{
-		Phase: phaseRotated, AuditEvent: directory.AuditEvent{Position: a.applied}, From: kept.Number, Head: kept.Prev,
+		Phase: phaseRotated, AuditEvent: directory.AuditEvent{Position: a.applied, Change: a.changed},
+		From: kept.Number, Head: kept.Prev,
 	}
 
 	if len(gone) > 0 {

@@ -15,7 +15,7 @@ import (
 const (
 	phaseIntent   = "intent"   // a change is about to be proposed
 	phaseOutcome  = "outcome"  // how it ended
-	phaseApplied  = "applied"  // an operator's or a node's command was applied here
+	phaseApplied  = "applied"  // a command, or a change that another member brought, was applied here
 	phaseRefused  = "refused"  // a request was refused, or Count more were
 	phaseCounted  = "counted"  // refreshes without a line of their own: they begin, or there were Count
 	phaseMissing  = "missing"  // Count lines could not be written here
@@ -126,6 +126,11 @@ func (l *logLine) append(data []byte) []byte {
 	}
 
 	text("brought_by", l.BroughtBy.String())
+
+	if l.Change != (directory.Position{}) {
+		text("change", l.Change.String())
+	}
+
 	text("by", l.By)
 	text("entitlement", l.Entitlement)
 	text("attested_by", l.AttestedBy.String())

@@ -47,6 +47,8 @@ type Log struct {
 	missing atomic.Uint64 // lines that could not be written since one could; read without mu
 	pending []logLine     // what the next line must be preceded by
 	applied directory.Position
+	changed directory.Position // of the last change that another member brought
+	known   directory.Position // the same when the log was opened; not modified
 	// oldest and newest are when the file's first and last lines were written.
 	oldest, newest time.Time
 	grown          chan struct{} // closed when there are more lines; nil if nobody waits
@@ -141,6 +143,41 @@ func (a *Log) Applied(e directory.AuditEvent) error {
 	}
 
 	a.applied = e.Position
+
+	return nil
+}
+
+// Brought writes a change of registrations that another member brought and that was applied at e.Change.
+// It does nothing if the trail had that change or a later one when the node started, which applies a part
+// of its log again. Refreshes of one caller beyond its budget are counted, as those of Intend are.
+func (a *Log) Brought(e directory.AuditEvent) error {
+	if !a.known.Before(e.Change) {
+		return nil
+	}
+
+	line := logLine{Time: time.Now().UTC(), Phase: phaseApplied, AuditEvent: e}
+
+	if by := a.callerOf(e.Actor); e.Routine {
+		whole, begins := a.refreshes.take(by, refreshLine)
+		if !whole {
+			a.refreshes.add(by, max(1, e.Count), true)
+		}
+
+		switch {
+		case begins:
+			line = logLine{Time: line.Time, Phase: phaseCounted, AuditEvent: by.event(e.Action, 0)}
+		case !whole:
+			return nil
+		}
+	}
+
+	if err := a.write(&line); err != nil {
+		return err
+	}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changed = e.Change
 
 	return nil
 }

@@ -213,6 +213,7 @@ func TestAuditLines(t *testing.T) {
 			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true,
 			Position: directory.Position{Epoch: 1, Revision: 2}, Proof: "a.b.c", BroughtBy: ada,
 			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada,
+			Change: directory.Position{Epoch: 1, Revision: 3},
 		}}
 	for i, v := 0, reflect.ValueOf(all.AuditEvent); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {

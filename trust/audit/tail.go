@@ -116,7 +116,8 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 			intents[key] = waiting[1:]
 		}
 
-		if entry.Outcome == directory.OutcomeUnproven || entry.Outcome == directory.OutcomeUnchecked {
+		if entry.Outcome == directory.OutcomeUnproven || entry.Outcome == directory.OutcomeUnchecked ||
+			entry.Outcome == directory.OutcomeUnsent {
 			tail.Suspect = append(tail.Suspect, entry)
 		}
 
