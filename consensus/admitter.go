@@ -35,6 +35,7 @@ type admitter struct {
 	storage    *storage
 	histories  *histories
 	found      *candidates
+	moves      map[spiffeid.ID]move // what members ask for; guarded by the negotiator's seats
 }
 
 // addMember executes a node's request as the leader. An admitted node becomes a member, first
@@ -50,7 +51,8 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 		return err
 	}
 
-	if err := a.checkDuplicate(ctx, from, request); err != nil {
+	answers, err := a.checkDuplicate(ctx, from, request)
+	if err != nil {
 		return err
 	}
 
@@ -58,7 +60,7 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 		return err
 	}
 
-	if err := a.vacateFormerAddress(ctx, from, request); err != nil {
+	if err := a.vacateFormerAddress(ctx, from, request, answers); err != nil {
 		return err
 	}
 
@@ -71,11 +73,13 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 
 // checkDuplicate refuses a process whose identity another process has, which answers at the member's
 // address: the seat stays with that one. Otherwise the two would take it from each other, and might vote
-// twice in one term.
-func (a *admitter) checkDuplicate(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+// twice in one term. answers is whether the process that asks is the one that answers this leader as the
+// member, so that the leader has found it already.
+func (a *admitter) checkDuplicate(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) (answers bool,
+	err error) {
 	current, joined := a.group.server(from)
-	if !joined || request.Process == 0 {
-		return nil
+	if !joined {
+		return false, nil
 	}
 
 	holder := a.group.process
@@ -87,20 +91,20 @@ func (a *admitter) checkDuplicate(ctx context.Context, from spiffeid.ID, request
 		}
 
 		if err != nil {
-			return nil
+			return false, nil
 		}
 
 		holder = answer.Process
 	}
 
-	if holder == 0 || holder == request.Process {
+	if holder == 0 || holder == request.Process || request.Process == 0 && current.Address == request.Address {
 		a.operator.contacts.clearDuplicate(from)
-		return nil
+		return holder != 0 && holder == request.Process, nil
 	}
 
 	a.operator.contacts.noteDuplicate(from, current.Address, request.Address)
 
-	return fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
+	return false, fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
 		"two processes use the identity %s: %s, %s; stop the one that should not, and give a cloned machine an "+
 			"identity and an empty disk of its own", from, current.Address, request.Address))
 }
@@ -135,7 +139,10 @@ func (a *admitter) removeEmptied(ctx context.Context, from spiffeid.ID, request 
 // vacateFormerAddress removes a member that requests another address, so that seat adds it
 // with that one. Raft can move a member too, but not while it sends to it. The leader doesn't send to
 // itself, and would lead no more once it were removed.
-func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+//
+// A process that the leader has not found yet gets the member's seat once the former address is silent.
+func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest,
+	answers bool) error {
 	current, joined := a.group.server(from)
 	if !joined || current.Address == request.Address {
 		return nil
@@ -148,12 +155,72 @@ func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, re
 		return proposed(a.group.raft.AddVoter(id, raft.ServerAddress(request.Address), 0, enqueueTimeout).Error())
 	}
 
+	if !answers {
+		if err := a.awaitSilence(ctx, from, current.Address, request.Address); err != nil {
+			return err
+		}
+	}
+
 	if err := a.mayLeaveSeat(ctx, from); err != nil {
 		return err
 	}
 
+	delete(a.moves, from)
+
 	return proposed(a.group.raft.RemoveServer(id, 0, enqueueTimeout).Error())
 }
+
+// A move is a member's wish to be at another address.
+type move struct {
+	address string
+	since   time.Time
+	term    uint64 // of the leader that was told
+}
+
+// awaitSilence refuses to move a member until its former address has been silent for moveAfter since it
+// asked, as this leader sees it: a thief of its key would otherwise get the whole log. The log names the
+// time; an operator shortens it by removing and admitting the member. The seats are held.
+func (a *admitter) awaitSilence(ctx context.Context, from spiffeid.ID, former, next string) error {
+	term := a.group.raft.CurrentTerm()
+
+	wish := a.moves[from]
+	if wish.address != next || wish.term != term {
+		if !a.negotiator.pace.mayReplace(from, a.group.servers()) {
+			return directory.Refuse(directory.RateLimited, "%s asks too often for another address; it retries later", from)
+		}
+
+		wish = move{next, time.Now(), term}
+		a.moves[from] = wish
+
+		a.log.Warn("a member asks for another address; it moves once its former one is silent", "node", from,
+			"address", former, "next_address", next, "after", moveAfter)
+
+		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
+			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}
+		if a.replica.Written().Log >= state.StrictVersion {
+			if _, err := a.proposer.propose(ctx, command); err != nil {
+				delete(a.moves, from)
+				return err
+			}
+		}
+	}
+
+	silent := wish.since
+	if heard := a.operator.contacts.answered(from); heard.After(silent) {
+		silent = heard
+	}
+
+	if rest := moveAfter - time.Since(silent); rest > 0 {
+		return directory.Refuse(directory.Unavailable, "%s moves from %s to %s once its former address is silent for "+
+			"%s, %s from now at the earliest; an operator moves it at once with: roster raft remove %s && roster raft "+
+			"admit %s", from, former, next, moveAfter, rest.Round(time.Second), from, from)
+	}
+
+	return nil
+}
+
+// moveAfter is how long a member's former address must be silent before the member moves.
+const moveAfter = 20 * time.Second
 
 // mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
 // moved too often. Each move is two changes of the group.
@@ -194,6 +261,7 @@ func (a *admitter) seat(ctx context.Context, from spiffeid.ID, request *message.
 		}
 
 		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
+		a.operator.contacts.promote(id)
 	default:
 		return nil
 	}

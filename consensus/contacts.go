@@ -36,6 +36,8 @@ type contacts struct {
 	heard map[raft.ServerID]time.Time
 	// matches are how far members have this leader's log, by their answers to Raft's messages.
 	matches map[raft.ServerID]logMatch
+	// promoted are the members to which this leader has given a vote and that have not answered since.
+	promoted map[raft.ServerID]time.Time
 	// since is when this member began to exchange messages with all others; zero while it follows a
 	// leader.
 	since  time.Time
@@ -47,7 +49,8 @@ type contacts struct {
 func newContacts(cfg *Config, log *slog.Logger, life *lifecycle, g *group) *contacts {
 	return &contacts{cfg: cfg, log: log, life: life, group: g,
 		heard: map[raft.ServerID]time.Time{}, matches: map[raft.ServerID]logMatch{},
-		logged: map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
+		promoted: map[raft.ServerID]time.Time{},
+		logged:   map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
 }
 
 // note notes that something of a member was received now.
@@ -74,6 +77,41 @@ func (c *contacts) match(id raft.ServerID, term, index uint64) {
 	}
 
 	c.matches[id] = logMatch{term, index, time.Now()}
+	delete(c.promoted, id)
+}
+
+// promote notes that this leader gives a member its vote.
+func (c *contacts) promote(id raft.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.promoted[id] = time.Now()
+}
+
+// unanswered returns a member that this leader gave a vote answerAfter ago and that has never answered
+// since; zero if there is none.
+func (c *contacts) unanswered() raft.ServerID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	for id, at := range c.promoted {
+		if time.Since(at) > answerAfter {
+			delete(c.promoted, id)
+			return id
+		}
+	}
+
+	return ""
+}
+
+// answerAfter is how long a new voter has to answer its leader.
+const answerAfter = 30 * time.Second
+
+// answered returns when a member last answered this leader's messages of Raft; zero if it has not.
+func (c *contacts) answered(id spiffeid.ID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.matches[raft.ServerID(id.String())].at
 }
 
 // matched returns how far a member has this leader's log in a term, and when it said so last; zero if it
@@ -129,6 +167,8 @@ func (c *contacts) follow(follows bool) {
 	if !c.since.IsZero() {
 		return
 	}
+
+	clear(c.promoted) // of an earlier term
 
 	c.since = time.Now()
 	for id, at := range c.heard {

@@ -502,23 +502,80 @@ func TestAMemberMovesSeldom(t *testing.T) {
 		}
 
 		joins := d.nodes[leader].joins
-		moved := 0
+		asked := 0
 
 		for n := range 50 {
 			request := *joins.ownRequest()
 			request.Address = fmt.Sprintf("n9.alpha.test:%d", 7000+n)
 			request.Empty = false
 
-			if err := joins.addMember(t.Context(), newcomer, &request); err != nil {
-				problem(t, err, directory.RateLimited)
+			err := joins.addMember(t.Context(), newcomer, &request)
+			if directory.ProblemOf(err) == directory.RateLimited {
 				break
 			}
 
-			moved++
+			if n > 0 {
+				problem(t, err, directory.Unavailable) // its former address may still be heard of
+			}
+
+			asked++
 		}
 
-		if moved < 2 || moved > wordBurst+1 {
-			t.Errorf("a member moved %d times at once, want a few and at most %d", moved, wordBurst)
+		if asked < 2 || asked > wordBurst+1 {
+			t.Errorf("a member asked %d times at once, want a few and at most %d", asked, wordBurst)
+		}
+
+		if m, _ := d.nodes[leader].group.server(newcomer); m.Address != "n9.alpha.test:7000" {
+			t.Errorf("it has moved to %s", m.Address)
+		}
+	})
+}
+
+// Whoever has a member's key and says another address gets nothing while the member answers, or has
+// answered of late; every member's trail names the wish and the time.
+//
+// Requirement: SEC-011, SEC-012
+func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		leader, i := d.leader()
+		joins := d.nodes[leader].joins
+		former := d.members[i].Address
+
+		request := *d.nodes[i].joins.ownRequest()
+		request.Address = "thief.alpha.test:7000"
+		request.Process = 0
+		problem(t, joins.addMember(t.Context(), d.members[i].ID, &request), directory.Forbidden) // a second process
+
+		d.stop(i)
+
+		wished := func() (count int) {
+			for _, c := range d.nodes[leader].Commands.After(0).Commands {
+				if c.Action == directory.ActionMove && c.Node && strings.Contains(c.Target, "thief.alpha.test:7000 after 20s") {
+					count++
+				}
+			}
+
+			return count
+		}
+
+		for begun := time.Now(); ; time.Sleep(time.Second) {
+			err := joins.addMember(t.Context(), d.members[i].ID, &request)
+			if err == nil {
+				if waited := time.Since(begun); waited < moveAfter {
+					t.Errorf("it moved after %s", waited)
+				}
+
+				break
+			}
+
+			problem(t, err, directory.Unavailable)
+
+			if m, _ := d.nodes[leader].group.server(d.members[i].ID); m.Address != former || wished() != 1 {
+				t.Fatalf("it is at %s, and the log has %d wishes", m.Address, wished())
+			}
 		}
 	})
 }

@@ -158,17 +158,19 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	}
 
 	answers := newSurvey(j.cfg, word.Address)
+	listed := j.listed(ctx)
+
 	if leader, ok := j.group.leader(); ok && leader.ID != j.cfg.Node {
-		j.askAll(ctx, answers, []string{leader.Address}, word)
+		j.askAll(ctx, answers, []string{leader.Address}, listed, word)
 	}
 
-	doors := j.listed(ctx)
+	doors := slices.Clone(listed)
 	for _, m := range j.group.servers() {
 		doors = append(doors, m.Address)
 	}
 
 	for len(doors) > 0 && !answers.isOver() && ctx.Err() == nil {
-		j.askAll(ctx, answers, doors, word)
+		j.askAll(ctx, answers, doors, listed, word)
 		doors = answers.leaders()
 	}
 
@@ -193,8 +195,9 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	return j.begin(answers)
 }
 
-// askAll asks at addresses that were not asked yet, at all of them at the same time.
-func (j *joiner) askAll(ctx context.Context, answers *survey, doors []string, word *message.JoinRequest) {
+// askAll asks at addresses that were not asked yet, at all of them at the same time. A member is found at
+// those that the configuration lists alone: others are another node's word, which may have a stolen key.
+func (j *joiner) askAll(ctx context.Context, answers *survey, doors, listed []string, word *message.JoinRequest) {
 	var all sync.WaitGroup
 
 	for _, address := range doors {
@@ -205,7 +208,10 @@ func (j *joiner) askAll(ctx context.Context, answers *survey, doors []string, wo
 		all.Go(func() {
 			id, answer, err := j.ask(ctx, address, word)
 			if err == nil {
-				j.found.note(id, address)
+				if slices.Contains(listed, address) {
+					j.found.note(id, address)
+				}
+
 				claim := transport.Claim{History: transport.HistoryOf(answer.History), Voter: answer.Voter}
 				err = j.histories.judge(id, claim)
 			}

@@ -299,6 +299,10 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 	case message.AdmitNode, message.WithdrawAdmission:
 		return o.admit(ctx, req)
 	case message.NoteOrder:
+		if ordered.Action == directory.ActionMove {
+			break // the leader notes it by itself
+		}
+
 		return o.orders.precede(ctx, req, ordered.Action, ordered.Target)
 	}
 
@@ -430,6 +434,25 @@ const (
 	askPause   = 100 * time.Millisecond
 )
 
+// removeUnanswered removes a voter that has not answered since this leader gave it its vote.
+func (o *operator) removeUnanswered() {
+	id, err := spiffeid.FromString(string(o.contacts.unanswered()))
+	if err != nil {
+		return // there is none
+	}
+
+	if member, is := o.group.server(id); !is || !member.voter {
+		return
+	}
+
+	o.log.Warn("removing a voter that has never answered; its key may be stolen", "node", id,
+		"voter_for", answerAfter)
+
+	if err := o.expel(o.life.closing, id); err != nil {
+		o.log.Warn("cannot remove the voter", "node", id, "err", err)
+	}
+}
+
 // removeDead removes one member that has been silent for too long, counted from the begin
 // of this leader's term at the earliest. It never removes one without which the domain
 // could not write.
@@ -494,6 +517,7 @@ func (o *operator) run() {
 		}
 
 		o.removeStale(o.life.closing)
+		o.removeUnanswered()
 		o.removeDead(led)
 		o.negotiator.negotiate(o.life.closing)
 	}

@@ -518,7 +518,7 @@ func connectMembership(s *Store) {
 	s.joins = &admitter{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
 		operator: s.operator, negotiator: s.negotiator, storage: s.storage, histories: s.histories,
-		found: newCandidates(),
+		found: newCandidates(), moves: map[spiffeid.ID]move{},
 	}
 	s.joiner = &joiner{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,

@@ -91,6 +91,7 @@ const (
 const (
 	ActionRedeem   = "peer.redeem"    // entitled by an invitation's secret
 	ActionBundle   = "peer.bundle"    // by the peering's bundle endpoint
+	ActionMove     = "raft.move"      // by the member, which the log names before
 	ActionFarewell = "peer.farewell"  // by the peer's word
 	ActionFreeze   = "peer.freeze"    // by evidence
 	ActionConfirm  = "peer.confirm"   // by the operator's acceptance and the peer's answer

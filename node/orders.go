@@ -318,5 +318,6 @@ var entitlements = map[string]string{
 	directory.ActionConfirm:  "acceptance by the operator",
 	directory.ActionJoin:     "admission",
 	directory.ActionForget:   "removal",
+	directory.ActionMove:     "request of the member, after its former address is silent",
 	directory.ActionFeature:  "versions that all members read",
 }

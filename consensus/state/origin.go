@@ -104,6 +104,7 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		change.Owner = c.Transfer.Granted.Owner
 	case c.Order != nil:
 		change.Action, change.Target = c.Order.Action, c.Order.Target
+		change.Node = change.Action == directory.ActionMove
 	case c.Epoch != nil:
 		change.Action = directory.ActionRestore
 	case c.Redeem != nil:
