@@ -186,14 +186,15 @@ func (a *admitter) awaitSilence(ctx context.Context, from spiffeid.ID, former, n
 	wish := a.moves[from]
 	if wish.address != next || wish.term != term {
 		if !a.negotiator.pace.mayReplace(from, a.group.servers()) {
-			return directory.Refuse(directory.RateLimited, "%s asks too often for another address; it retries later", from)
+			return directory.Refuse(directory.RateLimited,
+				"%s asks too often for another address; it retries later", from)
 		}
 
 		wish = move{next, time.Now(), term}
 		a.moves[from] = wish
 
 		a.log.Warn("a member asks for another address; it moves once its former one is silent", "node", from,
-			"address", former, "next_address", next, "after", moveAfter)
+			"address", former, "next_address", next, "after_s", moveAfter.Seconds())
 
 		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
 			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}

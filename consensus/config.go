@@ -110,6 +110,8 @@ type Config struct {
 	// Misconduct gets what this member has refused of others, because the key of one may be stolen. It
 	// must not block. Nil drops it.
 	Misconduct func(Misconduct)
+	// CheckFarewell refuses a farewell of a peer that its operator has not proven, at a time. Nil accepts all.
+	CheckFarewell func(change *directory.PeeringChange, at time.Time) error
 	// CheckBundle refuses a peer's bundle that another member found, unless this node has found the
 	// same one at the peer's bundle endpoint. It must not block. Nil accepts all.
 	CheckBundle func(peer spiffeid.TrustDomain, bundle []byte) error

@@ -553,7 +553,8 @@ func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
 
 		wished := func() (count int) {
 			for _, c := range d.nodes[leader].Commands.After(0).Commands {
-				if c.Action == directory.ActionMove && c.Node && strings.Contains(c.Target, "thief.alpha.test:7000 after 20s") {
+				if c.Action == directory.ActionMove && c.Node &&
+					strings.Contains(c.Target, "thief.alpha.test:7000 after 20s") {
 					count++
 				}
 			}

@@ -446,7 +446,7 @@ func (o *operator) removeUnanswered() {
 	}
 
 	o.log.Warn("removing a voter that has never answered; its key may be stolen", "node", id,
-		"voter_for", answerAfter)
+		"voter_for_s", answerAfter.Seconds())
 
 	if err := o.expel(o.life.closing, id); err != nil {
 		o.log.Warn("cannot remove the voter", "node", id, "err", err)

@@ -52,6 +52,12 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		command.Origin = nil
 	}
 
+	if command.Amend != nil && o.replica.Written().Log < state.StrictVersion {
+		amend := *command.Amend
+		amend.Farewell = nil // members of an earlier release could not apply it
+		command.Amend = &amend
+	}
+
 	return nil
 }
 
@@ -77,6 +83,10 @@ func (o *orderDesk) ofRestore(ctx context.Context, req *message.Request) (*state
 // check refuses an operator's command that a member without a vote brings, or one without a
 // request that Config.CheckOperator accepts.
 func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, request *directory.OperatorRequest) error {
+	if change.Action == directory.ActionFarewell && o.cfg.CheckFarewell != nil {
+		return o.cfg.CheckFarewell(change.Peering, o.cfg.Clock.Now())
+	}
+
 	if change.Node {
 		return nil
 	}
@@ -269,6 +279,10 @@ func (f *CommandFeed) trim() {
 
 func sizeOf(command directory.OperatorCommand) int {
 	size := len(command.Policy)
+	if command.Peering != nil && command.Peering.Farewell != nil {
+		size += len(command.Peering.Farewell.Body) + len(command.Peering.Farewell.Proof)
+	}
+
 	if command.Bundle != nil {
 		size += len(command.Bundle.Next) + len(command.Bundle.Was.Bundle)
 	}

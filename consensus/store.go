@@ -141,6 +141,14 @@ func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) erro
 	return err
 }
 
+// EndPeering is AmendPeering by a peer's farewell, the request of its operator, which every member judges.
+func (s *Store) EndPeering(ctx context.Context, was, p directory.Peering, farewell *directory.OperatorRequest) error {
+	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p),
+		Farewell: state.OriginOf(s.cfg.Node, farewell).Operator}})
+
+	return err
+}
+
 // SetRules replaces a member's rules for owners and names, which should be the same on all
 // members. The leader's come into force in the domain.
 func SetRules(store *Store, rules Rules) { store.leadership.setRules(&rules) }

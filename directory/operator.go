@@ -55,6 +55,8 @@ type PolicyChange struct {
 type PeeringChange struct {
 	Was  *Peering
 	Next Peering
+	// Farewell is the request of the peer's operator that entitles a node to end the peering; nil without one.
+	Farewell *OperatorRequest
 }
 
 // A BundleChange replaces the bundle of a peer: Was is the peering before it.

@@ -3,6 +3,7 @@ package federation
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -26,6 +27,49 @@ func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
 	o := a.origins.Get(td)
 
 	return o != nil && o.Accepts()
+}
+
+// listsNode reports whether the newest key document of a peer has a key of a node. Until this node has one,
+// right after the peering began, it takes every node of the peer.
+func (a *access) listsNode(id spiffeid.ID) bool {
+	doc, _, ok := a.cfg.Keys.Keys(id.TrustDomain())
+
+	return !ok || slices.ContainsFunc(doc.Keys, func(key signed.SigningKey) bool { return key.Node == id })
+}
+
+// newcomers are nodes of peers that their domains' key documents don't list.
+type newcomers struct {
+	mu   sync.Mutex
+	seen map[spiffeid.ID]time.Time // first, at most maxNewcomers
+}
+
+// Bounds of nodes that no key document lists: for how long one may ask for key documents, and how many are
+// remembered.
+const (
+	greetTime    = time.Minute
+	maxNewcomers = 1024
+)
+
+// isNew reports whether a node was first seen less than greetTime ago. Without room for it, it is not new.
+func (n *newcomers) isNew(id spiffeid.ID, now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.seen == nil {
+		n.seen = map[spiffeid.ID]time.Time{}
+	}
+
+	first, known := n.seen[id]
+	if !known {
+		if len(n.seen) >= maxNewcomers {
+			return false
+		}
+
+		first = now
+		n.seen[id] = now
+	}
+
+	return now.Sub(first) < greetTime
 }
 
 // lists reports whether a domain may have the mesh stream of origin, according to the

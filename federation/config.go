@@ -65,7 +65,7 @@ type Config struct {
 	Gossip *gossip.Config
 	// Farewell is called when a node of a peer states that its domain has ended the
 	// peering; nil refuses such requests.
-	Farewell  func(context.Context, spiffeid.TrustDomain) error
+	Farewell  func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error
 	Verifier  evidence.Verifier // nil disables comparisons and evidence
 	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
 	Logger    *slog.Logger      // nil discards

@@ -37,6 +37,8 @@ type server struct {
 	refusals  *replica.RefusalLog
 	caller    func(*http.Request) (spiffeid.ID, bool)
 
+	newcomers newcomers // nodes of peers that no key document lists yet
+
 	polls   *limit.Shares                      // of requests with a wait
 	replies *limit.Shares                      // of requests without a wait
 	workers *limit.Fair                        // of pages and records that are being read
@@ -89,7 +91,7 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.tellStanding(w, id.TrustDomain())
 		}
 
-		if !ok || !s.admits(id) {
+		if !ok || !s.admits(id) && !(r.URL.Path == protocol.PathKeys && s.greets(id)) {
 			s.refuse(w, directory.Refuse(directory.Forbidden,
 				"these routes are for nodes of this domain and of its active peers"))
 
@@ -108,13 +110,24 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 }
 
 // admits reports whether a node may send requests at present: a member of this domain, or a node
-// of an active peer. A member that is removed is a stranger at once (rule S7).
+// of an active peer that the peer's newest key document lists. A member that is removed is a stranger
+// at once (rule S7).
 func (s *server) admits(id spiffeid.ID) bool {
-	if !isNode(id) || !s.access.speaksTo(id.TrustDomain()) {
+	switch {
+	case !isNode(id) || !s.access.speaksTo(id.TrustDomain()):
 		return false
+	case id.TrustDomain() != s.cfg.Domain:
+		return s.access.listsNode(id)
 	}
 
-	return id.TrustDomain() != s.cfg.Domain || s.cfg.Member == nil || s.cfg.Member(id)
+	return s.cfg.Member == nil || s.cfg.Member(id)
+}
+
+// greets reports whether a node of an active peer may ask for key documents, although its domain's does
+// not list it as far as this node knows: for greetTime after it was first seen.
+func (s *server) greets(id spiffeid.ID) bool {
+	return isNode(id) && id.TrustDomain() != s.cfg.Domain && s.access.speaksTo(id.TrustDomain()) &&
+		s.newcomers.isNew(id, time.Now())
 }
 
 // noteAddress notes where a peer's node says that it is reached.
@@ -305,14 +318,24 @@ func (s *server) mayHave(r *http.Request, from spiffeid.TrustDomain, query proto
 	}
 }
 
-// farewell ends a peering that the peer has ended. The peer may do so on its own, and its
-// records are removed (MESH-025).
+// farewell ends a peering that the peer has ended, as the request of the peer's operator shows. The peer may
+// do so on its own, and its records are removed (MESH-025).
 func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if from == s.cfg.Domain {
 		return directory.Refuse(directory.Forbidden, "a domain can't be its own peer")
 	}
 
-	if err := s.cfg.Farewell(r.Context(), from); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxFarewell))
+	if err != nil {
+		return directory.Refuse(directory.BadRequest, "a farewell can't be read: %w", err)
+	}
+
+	request, err := protocol.ParseFarewell(body)
+	if err != nil {
+		return err
+	}
+
+	if err := s.cfg.Farewell(r.Context(), from, request); err != nil {
 		return err
 	}
 

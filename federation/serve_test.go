@@ -231,7 +231,7 @@ func TestWhoSaysFarewell(t *testing.T) {
 		var ended []spiffeid.TrustDomain
 
 		b := newBench(t, func(c *Config) {
-			c.Farewell = func(_ context.Context, td spiffeid.TrustDomain) error {
+			c.Farewell = func(_ context.Context, td spiffeid.TrustDomain, _ *directory.OperatorRequest) error {
 				ended = append(ended, td)
 				return nil
 			}
@@ -370,4 +370,46 @@ func TestARefusalIsFitToBeRead(t *testing.T) {
 		Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
 		t.Errorf("of its status it says %q", got)
 	}
+}
+
+// A node of a peer that the peer's newest key document doesn't list, such as one that was removed or never
+// admitted, gets key documents for a minute and nothing else: no stream, no end of a peering.
+//
+// Requirement: SEC-019
+func TestANodeThatNoKeyDocumentListsGetsKeysAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := 0
+
+		b := newBench(t, func(c *Config) {
+			c.Farewell = func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error {
+				ended++
+				return nil
+			}
+		})
+		b.origin.register("agent", 600)
+		b.pull()
+
+		stranger := nodeID(alpha, 99).String()
+		keys := protocol.PathKeys + "?origin=beta.test"
+		want := func(method, path string, status int) {
+			t.Helper()
+
+			if w := b.askWithin(b.beta, stranger, method, path, ""); w.Code != status {
+				t.Errorf("%s %s: %d, want %d", method, path, w.Code, status)
+			}
+		}
+
+		want("GET", keys, 200)
+		want("GET", protocol.PathHeads+"?origin=beta.test", 403)
+		want("GET", protocol.PathPages+"?origin=beta.test&aud=alpha.test&since=0", 403)
+		want("POST", protocol.PathRecords, 403)
+		want("POST", protocol.PathFarewell, 403)
+
+		if ended > 0 {
+			t.Error("it has ended the peering")
+		}
+
+		time.Sleep(greetTime)
+		want("GET", keys, 403)
+	})
 }

@@ -177,6 +177,15 @@ func (o *orders) CheckCommand(command directory.OperatorCommand) error {
 	return nil
 }
 
+// CheckFarewell checks that the operator of a peer has ended the peering, as its nodes say.
+func (o *orders) CheckFarewell(change *directory.PeeringChange, at time.Time) error {
+	if change.Was == nil {
+		return directory.Refuse(directory.Forbidden, "a farewell names the peering that it ends; nothing was changed")
+	}
+
+	return judgeFarewell(*change.Was, o.domain, change.Farewell, at)
+}
+
 // A commandRecorder writes the commands of operators, and of nodes where an operator could have
 // made them, into this node's audit log once they are applied here, and reports those whose
 // proof does not hold.
@@ -188,6 +197,7 @@ type commandRecorder struct {
 	invalid func() // counts
 	// unchecked counts commands that were not checked, by reason.
 	unchecked *prometheus.CounterVec
+	removals  *removals
 	bundle    func(*directory.BundleChange) // has a peer's new bundle checked at its source
 	started   directory.Position            // of the last command in the audit log when the node started
 }
@@ -283,23 +293,34 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 		}
 	}
 
-	if !command.Node {
-		if err := r.orders.CheckCommand(command); err != nil {
-			event.Outcome = directory.OutcomeUnproven
+	if err := r.check(&command); err != nil {
+		event.Outcome = directory.OutcomeUnproven
 
-			r.invalid()
-			r.log.Error("an operator's command was applied without a valid proof; a member's key may be stolen",
-				"action", command.Action, "target", command.Target, "brought_by", event.BroughtBy.String(),
-				"revision", event.Revision, "err", err)
-		}
+		r.invalid()
+		r.log.Error("an operator's command was applied without a valid proof; a member's key may be stolen",
+			"action", command.Action, "target", command.Target, "brought_by", event.BroughtBy.String(),
+			"revision", event.Revision, "err", err)
 	}
 
+	r.removals.note(&command)
 	r.write(event)
 
 	// A node that starts applies a part of its log again. The endpoint may have replaced those bundles.
 	if again := command.Again && !r.started.Before(event.Position); command.Bundle != nil && !again {
 		r.bundle(command.Bundle)
 	}
+}
+
+// check checks an operator's command, and the farewell of a peer's operator that a node brought.
+func (r *commandRecorder) check(command *directory.OperatorCommand) error {
+	switch {
+	case command.Action == directory.ActionFarewell:
+		return r.orders.CheckFarewell(command.Peering, command.At)
+	case command.Node:
+		return nil
+	}
+
+	return r.orders.CheckCommand(*command)
 }
 
 func (r *commandRecorder) write(event directory.AuditEvent) {
@@ -313,7 +334,7 @@ func (r *commandRecorder) write(event directory.AuditEvent) {
 var entitlements = map[string]string{
 	directory.ActionRedeem:   "invitation",
 	directory.ActionBundle:   "bundle-endpoint",
-	directory.ActionFarewell: "farewell of the peer",
+	directory.ActionFarewell: "farewell of the peer's operator",
 	directory.ActionFreeze:   "evidence",
 	directory.ActionConfirm:  "acceptance by the operator",
 	directory.ActionJoin:     "admission",

@@ -329,6 +329,7 @@ func (n *Node) wireTrust() (err error) {
 		Client: func(former directory.Peering) (*http.Client, func(), error) {
 			return stranger(n.net, former, n.source)
 		},
+		Removal:     n.removals.of,
 		Changed:     n.policy.Reconsider, // a peer's identities see the exports to their domain
 		ReplaceFile: ReplaceFile,
 		Logger:      n.log,
@@ -376,6 +377,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 		log: n.log, trail: n.trail, refused: n.metrics.Misconduct, lines: map[misconductKey]*misconductLine{},
 	}
 	cfg.Misconduct = reporter.report
+	cfg.CheckFarewell = n.orders.CheckFarewell
 
 	keeper, sources, err := n.newKeeper()
 	if err != nil {
@@ -465,7 +467,7 @@ func startCommandAudit(n *Node, sources bundleSources) {
 
 	recorder := &commandRecorder{
 		store: n.store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
-		unchecked: n.metrics.Unchecked, bundle: judge.add,
+		unchecked: n.metrics.Unchecked, bundle: judge.add, removals: &n.removals,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 

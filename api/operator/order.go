@@ -290,3 +290,13 @@ func movedEndpoint(peering *directory.Peering, addresses []string) directory.Bun
 
 	return endpoint
 }
+
+// OrdersFarewell reports whether a request of another domain's operator ends the peering with own.
+func OrdersFarewell(own spiffeid.TrustDomain, r *directory.OperatorRequest) bool {
+	target, err := url.Parse(r.Target)
+
+	var in wire.PeerChange
+
+	return err == nil && r.Method == http.MethodPost && target.Path == PathPeerChange && decode(r, &in) &&
+		in.Verb == wire.PeerRemove && in.Domain == own.Name()
+}

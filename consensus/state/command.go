@@ -251,6 +251,8 @@ type Peer struct {
 type Amend struct {
 	Was  Peer `cbor:"1,keyasint"` // without a state where there was none
 	Peer Peer `cbor:"2,keyasint"`
+	// Farewell is the request of the peer's operator by which the peer has ended the peering.
+	Farewell *OperatorRequest `cbor:"3,keyasint,omitempty"`
 }
 
 // Rebundle is the bundle of a peer's bundle endpoint. It is taken over if the peering

@@ -58,10 +58,19 @@ func (o *Origin) Request() *directory.OperatorRequest {
 		return nil
 	}
 
-	r := o.Operator
+	request := o.Operator.request()
+	request.From = o.From
+
+	return request
+}
+
+func (r *OperatorRequest) request() *directory.OperatorRequest {
+	if r == nil {
+		return nil
+	}
 
 	return &directory.OperatorRequest{
-		By: r.By, From: o.From, Method: r.Method, Target: r.Target, Body: r.Body, BodyHash: r.BodyHash,
+		By: r.By, Method: r.Method, Target: r.Target, Body: r.Body, BodyHash: r.BodyHash,
 		Proof: r.Proof, ProofID: r.ProofID, ProofUntil: r.ProofUntil,
 	}
 }
@@ -95,6 +104,7 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 	case c.Amend != nil:
 		was := directory.Peering(c.Amend.Was)
 		change = peeringChange(&was, &c.Amend.Peer)
+		change.Peering.Farewell = c.Amend.Farewell.request()
 	case c.Revoke != nil:
 		change.Action, change.Target = directory.ActionRevokeKey, c.Revoke.Key
 	case c.Admit != nil:

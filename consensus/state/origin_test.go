@@ -110,7 +110,7 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 	change := func(was, next Peer, action string, own bool) {
 		t.Helper()
 
-		c := Command{Amend: &Amend{was, next}, Origin: &Origin{From: from}}
+		c := Command{Amend: &Amend{Was: was, Peer: next}, Origin: &Origin{From: from}}
 		if got, _ := c.Change(); got.Action != action || got.Node != own {
 			t.Errorf("%s to %s: %+v", was.State, next.State, got)
 		}

@@ -126,7 +126,7 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 		t.Helper()
 
 		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000,
-			Commands: []Command{{Amend: &Amend{was, next}}}}, func() {})
+			Commands: []Command{{Amend: &Amend{Was: was, Peer: next}}}}, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

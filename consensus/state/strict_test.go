@@ -172,7 +172,7 @@ func TestAnOperatorAloneSetsAnEndpointOfTheWeb(t *testing.T) {
 		active := pending
 		active.State, active.Endpoint = directory.PeeringActive, c.endpoint
 
-		change, ok := c.d.state.Change(&Command{Amend: &Amend{pending, active}})
+		change, ok := c.d.state.Change(&Command{Amend: &Amend{Was: pending, Peer: active}})
 		if !ok || change.Node != c.node || (change.Action == directory.ActionConfirm) != c.node {
 			t.Errorf("%s: %+v", name, change)
 		}

@@ -36,6 +36,8 @@ type Consensus interface {
 	// AmendPeering replaces was by peering; it fails with directory.Conflict if the domain
 	// has another agreement than was.
 	AmendPeering(ctx context.Context, was, peering directory.Peering) error
+	// EndPeering is AmendPeering by a farewell: the request of the peer's operator.
+	EndPeering(ctx context.Context, was, peering directory.Peering, farewell *directory.OperatorRequest) error
 }
 
 // Bundles are the trust bundles in force on this node.
@@ -50,6 +52,9 @@ type Config struct {
 	Bundles Bundles
 	// Client returns a client for the nodes of a former peer, which presents this node's SVID.
 	Client func(former directory.Peering) (client *http.Client, done func(), err error)
+	// Removal returns the request by which an operator has ended the peering with a domain; nil if it is not
+	// known here.
+	Removal func(spiffeid.TrustDomain) *directory.OperatorRequest
 	// Changed is called after an agreement has changed.
 	Changed func()
 	// ReplaceFile writes a file of which a reader sees the old or the new contents.
@@ -373,15 +378,20 @@ func (a *Agreements) Remove(ctx context.Context, td spiffeid.TrustDomain) error 
 	})
 }
 
-// EndedByPeer records a peer's statement that it has ended the agreement.
-func (a *Agreements) EndedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
-	return a.amend(ctx, td, func(peering *directory.Peering, _ bool) error {
+// EndedByPeer records a peer's statement that it has ended the agreement, which the request of its operator
+// shows.
+func (a *Agreements) EndedByPeer(ctx context.Context, td spiffeid.TrustDomain,
+	farewell *directory.OperatorRequest) error {
+	put := func(ctx context.Context, was, peering directory.Peering) error {
+		return a.store.EndPeering(ctx, was, peering, farewell)
+	}
+
+	return a.amendBy(ctx, td, put, func(peering *directory.Peering, _ bool) error {
 		if peering.State != directory.PeeringActive && peering.State != directory.PeeringFrozen {
 			return nil
 		}
 
 		*peering = peering.Ended(true)
-		a.cfg.Logger.Warn("peering ended by the peer; its records are removed", "peer", td.Name())
 
 		return nil
 	})
@@ -394,6 +404,13 @@ func noPeer(td spiffeid.TrustDomain) error {
 // amend applies f to the current agreement with a domain, at any node. It retries after a
 // concurrent change, so that no change is lost.
 func (a *Agreements) amend(ctx context.Context, td spiffeid.TrustDomain,
+	f func(peering *directory.Peering, known bool) error) error {
+	return a.amendBy(ctx, td, a.store.AmendPeering, f)
+}
+
+// amendBy is amend by another method of the consensus.
+func (a *Agreements) amendBy(ctx context.Context, td spiffeid.TrustDomain,
+	put func(ctx context.Context, was, peering directory.Peering) error,
 	f func(peering *directory.Peering, known bool) error) error {
 	for try := 1; ; try++ {
 		if err := a.await(ctx); err != nil {
@@ -408,7 +425,7 @@ func (a *Agreements) amend(ctx context.Context, td spiffeid.TrustDomain,
 			return err
 		}
 
-		err := a.store.AmendPeering(ctx, was, peering)
+		err := put(ctx, was, peering)
 		if directory.ProblemOf(err) != directory.Conflict || try == amendAtMost {
 			return err
 		}

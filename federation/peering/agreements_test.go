@@ -43,6 +43,10 @@ func (l *log) Linearize(context.Context) error {
 	return nil
 }
 
+func (l *log) EndPeering(ctx context.Context, was, next directory.Peering, _ *directory.OperatorRequest) error {
+	return l.AmendPeering(ctx, was, next)
+}
+
 func (l *log) AmendPeering(_ context.Context, was, next directory.Peering) error {
 	i := slices.IndexFunc(l.all, func(p directory.Peering) bool { return p.Domain == next.Domain })
 
@@ -86,6 +90,9 @@ func loadWith(t *testing.T, store peering.Consensus, dir string,
 	agreements, err := peering.Load(peering.Config{
 		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
 		Client: client,
+		Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
+			return &directory.OperatorRequest{Proof: "a.b.c"}
+		},
 		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
 			return os.WriteFile(path, contents, mode)
 		},

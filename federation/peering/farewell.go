@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -42,7 +43,7 @@ func (a *Agreements) sayFarewell(ctx context.Context, peering directory.Peering)
 
 		turn++
 
-		return struct{}{}, farewell(ctx, client, peering.Addresses[turn%len(peering.Addresses)])
+		return struct{}{}, a.farewell(ctx, client, peering, peering.Addresses[turn%len(peering.Addresses)])
 	}, backoff.WithMaxElapsedTime(farewells))
 	if err != nil {
 		a.cfg.Logger.Warn("farewell to a former peer failed; it removes this domain's records by their deadlines",
@@ -52,13 +53,28 @@ func (a *Agreements) sayFarewell(ctx context.Context, peering directory.Peering)
 	return err == nil
 }
 
-var errNotTaken = errors.New("the node failed to take the farewell")
+var (
+	errNotTaken = errors.New("the node failed to take the farewell")
+	errNoOrder  = errors.New("the operator's request is not known here yet")
+)
 
-func farewell(ctx context.Context, client *http.Client, address string) error {
+// farewell says the farewell to one node, with the request of the operator who has ended the peering.
+func (a *Agreements) farewell(ctx context.Context, client *http.Client, peering directory.Peering,
+	address string) error {
 	ctx, cancel := context.WithTimeout(ctx, farewellTime)
 	defer cancel()
 
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+protocol.PathFarewell, http.NoBody)
+	order := a.cfg.Removal(peering.Domain)
+	if order == nil {
+		return errNoOrder
+	}
+
+	body, err := protocol.EncodeFarewell(order)
+	if err != nil {
+		return err
+	}
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+protocol.PathFarewell, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 
 	eventually(t, 30*time.Second, other.ID+" reports the thief's change", func() error {
 		last = fmt.Sprintf("stolen-%d", time.Now().UnixNano())
+
 		got, err := m.writeFrame(thief, leader, forwarded("spiffe://alpha.test/agent/ada", last, false))
 		if err != nil || got != "" {
 			return fmt.Errorf("%q %w", got, err)
@@ -203,4 +204,56 @@ func withOwner(request map[int]any, owner string) map[int]any {
 func withDocument(request map[int]any, document string) map[int]any {
 	request[1].(map[int]any)[4] = []byte(document)
 	return request
+}
+
+// Whoever has a key under a peer's node path ends no peering by it: a node that was never admitted is a
+// stranger, and a member's key brings no farewell without the proof of its domain's operator. The farewell of
+// the operator ends the peering at the peer (finding 32).
+//
+// Requirement: MESH-025, SEC-019
+func TestANodesKeyEndsNoPeering(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "2", "--nodes", "1")
+	alpha, beta := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
+	url := beta.API + "/federation/v1/"
+
+	state := func() string {
+		return m.mustRun(append(m.operator(1), "peer", "list", "-o", "json"))
+	}
+
+	eventually(t, 20*time.Second, "beta knows the keys of alpha", func() error {
+		never := clientOf(t, m.trusting(m.mintNode("9")))
+
+		private := url + "pages?origin=beta.test&aud=alpha.test&since=0"
+
+		status, answer, err := ask(t.Context(), never, http.MethodGet, private, nil)
+		if err != nil || status != http.StatusForbidden {
+			return fmt.Errorf("a private stream for a node that was never admitted: %d %s %w", status, answer, err)
+		}
+
+		return nil
+	})
+
+	for name, client := range map[string]*http.Client{
+		"a node that was never admitted": clientOf(t, m.trusting(m.mintNode("9"))),
+		"a member":                       clientOf(t, m.memberTLS(alpha)),
+	} {
+		status, answer, err := ask(t.Context(), client, http.MethodPost, url+"farewell", nil)
+		if err != nil || status != http.StatusForbidden {
+			t.Errorf("a farewell of %s: %d %s %v", name, status, answer, err)
+		}
+	}
+
+	if said := state(); !strings.Contains(said, `"active"`) {
+		t.Errorf("beta's peers are %s", said)
+	}
+
+	m.mustRun(append(m.operator(0), "peer", "remove", "beta.test"))
+	eventually(t, 20*time.Second, "beta has taken the farewell", func() error {
+		if said := state(); strings.Contains(said, `"active"`) {
+			return errors.New(said)
+		}
+
+		return nil
+	})
 }
