@@ -229,6 +229,11 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 			return
 		}
 
+		if r.URL.Path == "/v1/operator/policy/preview" {
+			says(`{"peers":[]}`)(w, r)
+			return
+		}
+
 		w.Header().Set("Roster-Index", "alpha.test=1780315200.42")
 
 		if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/ad/r/") {

@@ -97,7 +97,7 @@ number on the node with the longest log. All writes from that entry on are lost.
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
-	cmd.Flags().Uint64Var(&before, "before", 0, "number of the log entry before which the backup ends")
+	cmd.Flags().Uint64Var(&before, "before", 0, "end the backup before the log entry with this `NUMBER`")
 	enc.addFlags(cmd)
 
 	return cmd
