@@ -3,10 +3,13 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -43,6 +46,11 @@ type inspector struct {
 	group   *group
 	storage *storage
 	replica *Replica
+	// confirmed asks other voters than that one whether they have applied a decision of operators.
+	confirmed func(from spiffeid.ID, decided state.Decision) bool
+
+	// bringer has sent the snapshot that Raft begins to install; nil for this member's own ones.
+	bringer atomic.Pointer[spiffeid.ID]
 
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
 	// what it reads.
@@ -286,3 +294,95 @@ func (i *inspector) checkInstall(message *raft.InstallSnapshotRequest) error {
 
 	return nil
 }
+
+// installing notes whose snapshot Raft begins to install.
+func (i *inspector) installing(from spiffeid.ID) { i.bringer.Store(&from) }
+
+// beginSnapshot returns the judgement of the snapshot that Raft begins to install; nil for one that this
+// member restores itself.
+func (i *inspector) beginSnapshot() func(io.Reader) error {
+	i.storage.judged.Store(nil)
+
+	from := i.bringer.Swap(nil)
+	if from == nil {
+		return nil
+	}
+
+	return func(r io.Reader) error {
+		next, err := decodeSnapshot(i.cfg, r)
+		if err != nil {
+			err = misconduct(BadSnapshot, "a snapshot can't be read: %w", err)
+		} else {
+			err = i.checkSnapshot(*from, next)
+		}
+
+		if err == nil {
+			i.storage.judged.Store(next)
+		}
+
+		i.report(*from, err)
+
+		return err
+	}
+}
+
+// checkSnapshot refuses the state of a snapshot that contradicts what this member has applied, or that has
+// decisions of operators which neither a proof nor another voter confirms. A node that has just been let
+// in knows neither a state nor a voter, and takes what its domain sends it.
+func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
+	i.replica.mu.RLock()
+	had := i.replica.state.Outline()
+	i.replica.mu.RUnlock()
+
+	if err := next.Follows(had); err != nil {
+		return misconduct(BadHistory, "a snapshot contradicts this member's state: %w", err)
+	}
+
+	if err := i.proven(had, next); err != nil && !i.confirmed(from, next.Decision()) {
+		return misconduct(BadSnapshot, "a snapshot has decisions that no operator has proven and no other voter "+
+			"confirms: %w", err)
+	}
+
+	return nil
+}
+
+// proven returns nil if operators' proofs lead from the policy and the peerings that this member had to
+// those of a snapshot.
+func (i *inspector) proven(had, next *state.State) error {
+	switch {
+	case next.Decision() == had.Decision():
+		return nil
+	case next.Restored(had):
+		return i.checkOrder(had, next.RestoreOrder())
+	case !next.SamePeerings(had):
+		return errors.New("its peerings are others than this member's")
+	case policyVersion(next) == policyVersion(had):
+		return nil // a peering was changed and changed back
+	}
+
+	return i.checkOrder(had, next.PolicyOrder())
+}
+
+// checkOrder checks an operator's command by the policy that this member has in force, at the time of its
+// proof. One from before that policy's may be an old command that another has replaced since.
+func (i *inspector) checkOrder(had *state.State, order directory.OperatorCommand) error {
+	if i.cfg.CheckOperator == nil {
+		return nil
+	}
+
+	order.Policy, order.PolicyVersion = had.Policy().Policy()
+	order.At = i.cfg.Clock.Now()
+
+	if request := order.Request; request != nil && request.Proof != "" {
+		order.At = time.Unix(request.ProofUntil, 0).Add(-proofAge)
+
+		if last := had.PolicyOrder().Request; last != nil && request.ProofUntil < last.ProofUntil {
+			return errors.New("the operator's proof is older than that of the policy in force")
+		}
+	}
+
+	return i.cfg.CheckOperator(order)
+}
+
+// proofAge before the end of its use a proof is in force: its use ends a minute after the proof.
+const proofAge = 61 * time.Second

@@ -1,7 +1,9 @@
 package consensus
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -14,6 +16,8 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A thiefOfAKey speaks Raft with the key of a member, which runs beside it.
@@ -84,6 +88,27 @@ func (t *thiefOfAKey) leads(to int, change func(*raft.AppendEntriesRequest), ent
 
 	return t.wire.AppendEntries(raft.ServerID(t.d.members[to].ID.String()),
 		raft.ServerAddress(t.d.members[to].Address), message, &raft.AppendEntriesResponse{})
+}
+
+// installs sends a member a snapshot that ends behind its log, at the next term.
+func (t *thiefOfAKey) installs(to int, snapshot []byte) error {
+	log := t.d.nodes[to].group.raft
+	message := &raft.InstallSnapshotRequest{
+		RPCHeader: t.header(), SnapshotVersion: raft.SnapshotVersionMax, Term: log.CurrentTerm() + 1,
+		LastLogIndex: log.LastIndex() + 1, LastLogTerm: log.CurrentTerm(),
+		Configuration:      raft.EncodeConfiguration(log.GetConfiguration().Configuration()),
+		ConfigurationIndex: 1, Size: int64(len(snapshot)),
+	}
+
+	var answer raft.InstallSnapshotResponse
+
+	err := t.wire.InstallSnapshot(raft.ServerID(t.d.members[to].ID.String()),
+		raft.ServerAddress(t.d.members[to].Address), message, &answer, bytes.NewReader(snapshot))
+	if err == nil && !answer.Success {
+		err = errors.New("it was not installed")
+	}
+
+	return err
 }
 
 // A refusalRecord has what members have refused of others.
@@ -229,6 +254,180 @@ func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
 
 		if err := d.nodes[0].life.failure(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Whoever has the key of one member sends another one snapshots that take it back, or that have another
+// history, or a policy that no operator has set: each is refused and reported with the member, is in force
+// neither then nor after a start, and the domain goes on.
+//
+// Requirement: SEC-012, SEC-019
+func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const all = "permit all"
+
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) {
+			c.Misconduct = refused.add
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				if command.OperatorChange.Policy != nil && string(command.OperatorChange.Policy.Text) == all {
+					return errors.New("no operator has proven it")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		leader, other := d.leader()
+		stolen := 3 - leader - other
+		thief := newThief(d, stolen)
+		victim := d.nodes[other]
+
+		frozen := func() []byte {
+			d.settled()
+			victim.Replica.mu.Lock()
+			defer victim.Replica.mu.Unlock()
+
+			return freeze(t, victim.Replica.state)
+		}
+		forged := func(base []byte, commands ...state.Command) []byte {
+			s, err := readSnapshot(bytes.NewReader(base), alpha, index.New())
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if _, err := s.Apply(&state.Batch{Version: 1, Time: s.History().Now(), Commands: commands},
+				func() {}); err != nil {
+				t.Fatal(err)
+			}
+
+			return freeze(t, s)
+		}
+		policy := func(text string) state.Command { return state.Command{Policy: &state.Policy{Text: []byte(text)}} }
+
+		before := frozen()
+
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("the operator's"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		set := frozen()
+		order := func(target string) state.Command {
+			return state.Command{Order: &state.Order{Action: directory.ActionTransferLead, Target: target}}
+		}
+
+		if err := d.nodes[leader].Order(t.Context(), directory.ActionTransferLead, "true"); err != nil {
+			t.Fatal(err)
+		}
+
+		now := frozen()
+
+		for name, c := range map[string]struct {
+			snapshot []byte
+			want     MisconductKind
+		}{
+			"no snapshot":      {[]byte("garbage"), BadSnapshot},
+			"an earlier state": {set, BadHistory},
+			"another history":  {forged(set, order("false")), BadHistory},
+			"another policy of that revision": {forged(before, policy(all), order("a"), order("b"), order("c")),
+				BadHistory},
+			"a policy that no operator has set": {forged(now, policy(all)), BadSnapshot},
+			"a peering that no operator has set": {forged(now, state.Command{Peer: &state.Peer{Domain: beta,
+				State: directory.PeeringActive, Mesh: true}}), BadSnapshot},
+		} {
+			if err := thief.installs(other, c.snapshot); err == nil {
+				t.Errorf("%s: it was installed", name)
+			}
+
+			got := refused.take()
+			if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != c.want {
+				t.Errorf("%s: reported are %v, want %s by %s", name, got, c.want, d.members[stolen].ID)
+			}
+		}
+
+		d.ready()
+
+		if _, err := victim.Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
+			t.Error(err)
+		}
+
+		d.equalStates()
+		d.restart(other)
+		d.equalStates()
+
+		text, _ := d.nodes[other].Replica.state.Policy().Policy()
+		if string(text) != "the operator's" {
+			t.Errorf("the policy is %q", text)
+		}
+	})
+}
+
+// Decisions of operators that came while a member was away are taken from a snapshot if an operator's proof
+// leads there, or another voter than its sender has them as well: authorities that signed a proof are
+// replaced in time.
+//
+// Requirement: SEC-012
+func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		frozen := func() *state.State {
+			d.settled()
+			d.nodes[0].Replica.mu.Lock()
+			defer d.nodes[0].Replica.mu.Unlock()
+
+			return must(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+		}
+
+		before := frozen()
+
+		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("new"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		genuine, forged := frozen(), frozen()
+		if _, err := forged.Apply(&state.Batch{Version: 1, Time: forged.History().Now(), Commands: []state.Command{
+			{Policy: &state.Policy{Text: []byte("permit all")}}}}, func() {}); err != nil {
+			t.Fatal(err)
+		}
+
+		for name, c := range map[string]struct {
+			next   *state.State
+			proven bool
+			cut    bool
+			want   bool
+		}{
+			"proven":                  {genuine, true, true, true},
+			"confirmed":               {genuine, false, false, true},
+			"neither":                 {genuine, false, true, false},
+			"confirmed by no voter":   {forged, false, false, false},
+			"proven, to one but last": {forged, true, false, true},
+		} {
+			if c.cut {
+				d.net.isolate(d.members[2].Address)
+			}
+
+			cfg := *d.nodes[0].cfg
+			cfg.CheckOperator = func(command directory.OperatorCommand) error {
+				if text := string(command.OperatorChange.Policy.Text); c.proven && text != "" {
+					return nil
+				}
+
+				return errors.New("its authority is no more in the bundle")
+			}
+
+			away := inspector{cfg: &cfg, group: d.nodes[0].group, storage: d.nodes[0].storage,
+				replica: &Replica{state: before}, confirmed: d.nodes[0].peers.confirmed}
+
+			// Member 1 has sent it, so its word does not count.
+			if err := away.checkSnapshot(d.members[1].ID, c.next); (err == nil) != c.want {
+				t.Errorf("%s: %v", name, err)
+			}
+
+			d.net.heal(d.members[2].Address)
 		}
 	})
 }

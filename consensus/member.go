@@ -33,7 +33,7 @@ func (s *Store) start() (err error) {
 		Log: s.log, Known: s.group.known, Votes: s.group.votes, Vouched: s.peers.vouched,
 		Claim: s.histories.claim, Judge: s.histories.judge, Others: s.joiner.places,
 	})
-	if err := s.storage.open(log); err != nil {
+	if err := s.storage.open(log, s.inspector.beginSnapshot); err != nil {
 		return err
 	}
 
@@ -61,6 +61,7 @@ func (s *Store) startRaft(log hclog.Logger) error {
 		Cluster: s.messenger.cluster, Address: s.group.address(), Timeout: 10 * s.cfg.Timing.Heartbeat,
 		Log: log.Named("transport"), Withhold: s.storage.disk.Ahead.Withhold, Entered: s.storage.entered,
 		Received: s.contacts.note, Matched: s.contacts.match, Judge: s.inspector.judge,
+		Installing: s.inspector.installing,
 	})
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
@@ -224,6 +225,11 @@ func (s *Store) handler() http.Handler {
 		if s.messenger.receive(w, r, true, &request) {
 			member, _ := s.group.server(request.ID)
 			s.messenger.answer(w, &message.VouchAnswer{Member: member.voter})
+		}
+	})
+	mux.HandleFunc("POST "+decisionPath, func(w http.ResponseWriter, r *http.Request) {
+		if s.messenger.receive(w, r, true, &message.DecisionRequest{}) {
+			s.messenger.answer(w, &message.DecisionAnswer{Decision: s.Replica.decision()})
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {

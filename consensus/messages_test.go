@@ -68,6 +68,8 @@ func everyMessage() []any {
 		&message.TermRequest{Term: 3}, &message.TermAnswer{Term: 3},
 		&message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: must(alphaNode("n3"))}},
 		&message.Request{Order: &message.Order{Verb: message.TransferLeadership}},
+		&message.DecisionRequest{},
+		&message.DecisionAnswer{Decision: state.Decision{Epoch: 1, Basis: 7, Hash: directory.Hash{9}}},
 		&message.VouchRequest{ID: must(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
 		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2,
 			Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},

@@ -25,6 +25,7 @@ const (
 	asidePath    = "/v1/aside"
 	contactsPath = "/v1/contacts"
 	vouchPath    = "/v1/vouch"
+	decisionPath = "/v1/decision"
 )
 
 // A messenger sends messages to members and answers theirs, over HTTP/2 within mutual TLS.

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,6 +166,34 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 	defer p.replica.mu.RUnlock()
 
 	return p.replica.state.Members().All()
+}
+
+// confirmed asks the other voters, but for the one that a decision came from, whether one of them has
+// applied it, which the thief of a single key cannot bring about. Without another voter it is taken as confirmed.
+func (p *peers) confirmed(from spiffeid.ID, decided state.Decision) bool {
+	ctx, cancel := context.WithTimeout(p.life.closing, transport.HandshakeTimeout/2)
+	defer cancel()
+
+	voters, _ := p.group.voters()
+	others := slices.DeleteFunc(voters, func(m Member) bool { return m.ID == from })
+	answers := make(chan bool, len(others))
+
+	for _, m := range others {
+		p.life.loops.Go(func() {
+			var answer message.DecisionAnswer
+
+			err := p.messenger.post(ctx, m, decisionPath, &message.DecisionRequest{}, &answer)
+			answers <- err == nil && answer.Decision == decided
+		})
+	}
+
+	for range others {
+		if <-answers {
+			return true
+		}
+	}
+
+	return len(others) == 0
 }
 
 // vouched asks the known voters whether id is a voter, too. One that says so is enough:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/backup"
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -407,6 +408,14 @@ func (r *Replica) declared() bool {
 	return ok
 }
 
+// decision returns what operators have decided, as applied here.
+func (r *Replica) decision() state.Decision {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Decision()
+}
+
 // unconfirmed reports whether a registration was restored and not refreshed since.
 func (r *Replica) unconfirmed(rid directory.RID) bool {
 	r.mu.RLock()
@@ -490,7 +499,13 @@ func (m machine) Restore(r io.ReadCloser) error {
 		return errors.Join(err, r.Close())
 	}
 
-	next, err := m.readSnapshot(r)
+	var err error
+
+	next := m.storage.judged.Swap(nil)
+	if next == nil {
+		next, err = decodeSnapshot(m.cfg, r)
+	}
+
 	if err := errors.Join(err, r.Close()); err != nil {
 		err = fmt.Errorf("restore a snapshot: %w", err)
 		m.storage.unread.Store(&err)
@@ -518,14 +533,14 @@ func (m machine) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// readSnapshot reads a snapshot that this release can go on with.
-func (m machine) readSnapshot(r io.Reader) (*state.State, error) {
-	next, header, err := state.Read(r, m.cfg.Domain, m.cfg.Index, backup.Processors())
+// decodeSnapshot reads a snapshot that this release can go on with.
+func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
+	next, header, err := state.Read(r, cfg.Domain, cfg.Index, backup.Processors())
 	if err != nil {
 		return nil, err
 	}
 
-	reads := m.cfg.reads
+	reads := cfg.reads
 	if header.Version > reads.Snapshot {
 		return nil, state.NewerSnapshot(header.Version, reads.Snapshot)
 	}
@@ -542,6 +557,10 @@ type fsmSnapshot struct{ snapshot *state.Snapshot }
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	if judged, is := sink.(*disk.JudgedSink); is {
+		judged.Unjudged()
+	}
+
 	w := bufio.NewWriterSize(sink, 1<<16)
 
 	err := s.snapshot.Write(w)

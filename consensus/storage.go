@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -28,7 +29,8 @@ type storage struct {
 	group  *group
 	disk   *disk.Disk
 	growth logGrowth
-	unread atomic.Pointer[error] // why the last snapshot could not be taken over
+	unread atomic.Pointer[error]       // why the last snapshot could not be taken over
+	judged atomic.Pointer[state.State] // of the snapshot that is installed; nil unless it was judged
 
 	// entered is closed once this node may take part in Raft. A node that begins with an empty disk
 	// may have been a member before, and then neither votes nor acknowledges entries until its
@@ -45,7 +47,7 @@ func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *s
 }
 
 // open opens the member's directory, if it is this node's and this release can read it.
-func (s *storage) open(log hclog.Logger) (err error) {
+func (s *storage) open(log hclog.Logger, judge func() func(io.Reader) error) (err error) {
 	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
 		return err
 	}
@@ -58,6 +60,7 @@ func (s *storage) open(log hclog.Logger) (err error) {
 		Trailing:     s.cfg.Timing.SnapshotEvery,
 		LargestEntry: state.MaxBatchBytes,
 		Leads:        s.group.isLeader,
+		Judge:        judge,
 		Wrap:         s.cfg.faulty,
 	})
 	if err != nil {

@@ -442,7 +442,6 @@ func connectMember(s *Store) {
 	s.messenger = &messenger{cfg: cfg, log: log}
 	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
 	s.storage = newStorage(cfg, log, life, s.group)
-	s.inspector = &inspector{cfg: cfg, group: s.group, storage: s.storage, replica: s.Replica}
 	s.contacts = newContacts(cfg, log, life, s.group)
 	s.histories = &histories{
 		cfg: cfg, log: log, life: life, group: s.group, own: s.storage.history,
@@ -450,6 +449,9 @@ func connectMember(s *Store) {
 	}
 	s.peers = &peers{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, contacts: s.contacts, messenger: s.messenger,
+	}
+	s.inspector = &inspector{
+		cfg: cfg, group: s.group, storage: s.storage, replica: s.Replica, confirmed: s.peers.confirmed,
 	}
 }
 

@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -53,6 +54,9 @@ type Options struct {
 	LargestEntry int
 	// Leads says whether this member leads.
 	Leads func() bool
+	// Judge is called when another begins to write a snapshot. It returns the function that reads it to
+	// its end and refuses what must not become one of the disk's; nil judges nothing. It may be nil.
+	Judge func() func(io.Reader) error
 	// Wrap, if not nil, wraps the log, so that a test can make writes fail.
 	Wrap func(raft.LogStore) raft.LogStore
 }
@@ -108,7 +112,7 @@ func Open(options Options) (*Disk, error) {
 		Ahead:     ahead,
 		Logs:      recent,
 		Votes:     judgedVotes{log, options.Failed},
-		Snapshots: privateSnapshots{snapshots, filepath.Join(options.Dir, "snapshots")},
+		Snapshots: privateSnapshots{snapshots, filepath.Join(options.Dir, "snapshots"), options.Judge},
 		Clock:     judged.clock,
 		Trail:     judged.trail,
 		recent:    recent,
@@ -252,7 +256,8 @@ func (j judgedVotes) judge(err error) error {
 // privateSnapshots makes every snapshot's files the owner's alone.
 type privateSnapshots struct {
 	raft.SnapshotStore
-	dir string
+	dir   string
+	judge func() func(io.Reader) error
 }
 
 func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64,
@@ -272,11 +277,83 @@ func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint6
 	}
 
 	file, err := os.Open(filepath.Join(p.dir, sink.ID()+".tmp", "state.bin"))
-	if err != nil { // the library calls it otherwise
+	if err == nil { // else the library calls it otherwise
+		sink = &steadySink{SnapshotSink: sink, file: file}
+	}
+
+	if p.judge == nil {
 		return sink, nil
 	}
 
-	return &steadySink{SnapshotSink: sink, file: file}, nil
+	return &JudgedSink{SnapshotSink: sink, begin: p.judge}, nil
+}
+
+// A JudgedSink has a snapshot judged, while it is written, before it becomes one of the disk's.
+type JudgedSink struct {
+	raft.SnapshotSink
+	begin func() func(io.Reader) error // nil once the first bytes were written
+
+	pipe    *io.PipeWriter // nil if it is not judged
+	verdict chan error
+}
+
+// Unjudged says that the snapshot is this member's own.
+func (j *JudgedSink) Unjudged() { j.begin = nil }
+
+// Write implements raft.SnapshotSink.
+func (j *JudgedSink) Write(data []byte) (int, error) {
+	if j.begin != nil {
+		judge := j.begin()
+		j.begin = nil
+
+		if judge != nil {
+			var r *io.PipeReader
+			r, j.pipe = io.Pipe()
+			j.verdict = make(chan error, 1)
+
+			go func() {
+				err := judge(r)
+				_, _ = io.Copy(io.Discard, r)
+				j.verdict <- err
+			}()
+		}
+	}
+
+	if j.pipe != nil {
+		_, _ = j.pipe.Write(data) // fails after Cancel alone
+	}
+
+	return j.SnapshotSink.Write(data)
+}
+
+// Close implements raft.SnapshotSink. A snapshot that is refused is gone.
+func (j *JudgedSink) Close() error {
+	if err := j.end(nil); err != nil {
+		return errors.Join(err, j.Cancel())
+	}
+
+	return j.SnapshotSink.Close()
+}
+
+// Cancel implements raft.SnapshotSink.
+func (j *JudgedSink) Cancel() error {
+	_ = j.end(errCancelled)
+
+	return j.SnapshotSink.Cancel()
+}
+
+var errCancelled = errors.New("the snapshot was cancelled")
+
+// end ends the judgement, and returns its verdict.
+func (j *JudgedSink) end(why error) error {
+	if j.pipe == nil {
+		return nil
+	}
+
+	_ = j.pipe.CloseWithError(why) // never fails
+	j.pipe = nil
+
+	return <-j.verdict
 }
 
 // A steadySink has its file's bytes on the disk soon after they are written. All at once

@@ -13,7 +13,8 @@ import (
 // comes back whole.
 func TestALargeSnapshotGoesToTheDiskInParts(t *testing.T) {
 	dir := t.TempDir()
-	store := privateSnapshots{must(raft.NewFileSnapshotStore(dir, 1, io.Discard)), filepath.Join(dir, "snapshots")}
+	store := privateSnapshots{must(raft.NewFileSnapshotStore(dir, 1, io.Discard)), filepath.Join(dir, "snapshots"),
+		nil}
 
 	sink, err := store.Create(1, 10, 1, raft.Configuration{}, 1, nil)
 	if err != nil {

@@ -23,6 +23,8 @@ func (*TermRequest) onWire()     {}
 func (*TermAnswer) onWire()      {}
 func (*VouchRequest) onWire()    {}
 func (*VouchAnswer) onWire()     {}
+func (*DecisionRequest) onWire() {}
+func (*DecisionAnswer) onWire()  {}
 func (*Aside) onWire()           {}
 func (*ContactsRequest) onWire() {}
 func (*ContactsAnswer) onWire()  {}
@@ -91,6 +93,14 @@ type VouchRequest struct {
 
 type VouchAnswer struct {
 	Member bool `cbor:"1,keyasint"`
+}
+
+// A DecisionRequest asks a member what operators have decided, as far as it has applied that.
+type DecisionRequest struct{}
+
+// A DecisionAnswer answers it.
+type DecisionAnswer struct {
+	Decision state.Decision `cbor:"1,keyasint"`
 }
 
 // A JoinRequest describes the member that a node wants to be.

@@ -265,6 +265,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
 	s.history.restoredBy, s.history.commands = operatorOrigin("/v1/operator/snapshot"), 5
 	s.members.standing["spiffe://alpha.test/roster/node/*"] = 3
+	s.policy.current.Replaces, s.policy.current.Origin = &[]uint64{2}, operatorOrigin("/v1/operator/policy")
 
 	for id, member := range s.members.byID {
 		member.Listeners = []string{"10.0.0.1:8400"}

@@ -8,10 +8,13 @@ import (
 )
 
 // policyText is the text of the domain's policy and its version: the revision at which
-// it came into force, 0 for the built-in policy.
+// it came into force, 0 for the built-in policy. With it is what a member that gets it in a snapshot
+// needs to judge it: the operator's request, and which policies it was to replace.
 type policyText struct {
-	Text     []byte `cbor:"1,keyasint"`
-	Revision uint64 `cbor:"2,keyasint"`
+	Text     []byte    `cbor:"1,keyasint"`
+	Revision uint64    `cbor:"2,keyasint"`
+	Replaces *[]uint64 `cbor:"3,keyasint,omitempty"`
+	Origin   *Origin   `cbor:"4,keyasint,omitempty"` // nil of a domain that does not trace commands yet
 }
 
 // MaxPolicy bounds a policy's text, in bytes.
@@ -42,7 +45,7 @@ func (p *PolicyState) Verdict() *Verdict { return p.verdict }
 // force already is accepted regardless of Replaces: it is a repeated request whose first
 // answer was lost (RFC 9110, 13.1.1). The basis moves, so that no grant that was decided
 // before is accepted after.
-func (p *PolicyState) setPolicy(policy *Policy) (directory.Outcome, error) {
+func (p *PolicyState) setPolicy(policy *Policy, origin *Origin) (directory.Outcome, error) {
 	if bytes.Equal(policy.Text, p.current.Text) {
 		return p.inForce(), nil
 	}
@@ -53,7 +56,7 @@ func (p *PolicyState) setPolicy(policy *Policy) (directory.Outcome, error) {
 				"nothing was changed: read it again and repeat the change on that", p.current.Revision)
 	}
 
-	p.current = policyText{policy.Text, p.history.next()}
+	p.current = policyText{Text: policy.Text, Revision: p.history.next(), Replaces: policy.Replaces, Origin: origin}
 	p.basis = p.current.Revision
 
 	return p.inForce(), nil

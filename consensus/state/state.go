@@ -278,7 +278,7 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	case command.Decide != nil:
 		s.policy.conclude(command.Decide)
 	case command.Policy != nil:
-		return s.policy.setPolicy(command.Policy)
+		return s.policy.setPolicy(command.Policy, command.Origin)
 	case command.Rules != nil:
 		s.owners.setRules(command.Rules)
 	case command.Member != nil:
@@ -341,7 +341,6 @@ func (s *State) trace(command *Command, before mark) {
 	origin := command.Origin
 	if command.Epoch != nil {
 		origin = s.history.restoredBy
-		s.history.restoredBy = nil
 		s.spent.spend(origin.proof(), s.history.now/1000)
 	}
 

@@ -25,6 +25,7 @@ type RaftTransport struct {
 	received               func(from raft.ServerID)
 	matched                func(id raft.ServerID, term, index uint64)
 	judge                  func(from spiffeid.ID, message any) error
+	installing             func(from spiffeid.ID)
 	candidacy              *candidacy
 	lanes                  *lanes
 }
@@ -46,6 +47,8 @@ type RaftOptions struct {
 	// Judge refuses a message that Raft must not have. TLS has authenticated the member that has sent
 	// it. It is called by several goroutines.
 	Judge func(from spiffeid.ID, message any) error
+	// Installing gets the member that has sent a snapshot, when Raft begins to read it.
+	Installing func(from spiffeid.ID)
 }
 
 // NewRaftTransport returns Raft's transport of a member. It receives once Run is called.
@@ -64,6 +67,7 @@ func NewRaftTransport(options RaftOptions) RaftTransport {
 		received:         options.Received,
 		matched:          options.Matched,
 		judge:            options.Judge,
+		installing:       options.Installing,
 		candidacy:        &candidacy{},
 		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[spiffeid.ID]lane{}},
 	}
@@ -144,6 +148,10 @@ func (t RaftTransport) receive(from spiffeid.ID, network *raft.NetworkTransport,
 				t.candidacy.compare(candidate)
 			}
 
+			if rpc.Reader != nil {
+				rpc.Reader = &announcedReader{Reader: rpc.Reader, begin: func() { t.installing(from) }}
+			}
+
 			select {
 			case t.heard <- rpc:
 			case <-stop:
@@ -153,6 +161,22 @@ func (t RaftTransport) receive(from spiffeid.ID, network *raft.NetworkTransport,
 			return
 		}
 	}
+}
+
+// An announcedReader calls begin before the first read.
+type announcedReader struct {
+	io.Reader
+	begin func()
+}
+
+// Read implements io.Reader.
+func (a *announcedReader) Read(b []byte) (int, error) {
+	if a.begin != nil {
+		a.begin()
+		a.begin = nil
+	}
+
+	return a.Reader.Read(b)
 }
 
 // Close ends all connections.

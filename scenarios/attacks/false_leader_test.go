@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -194,4 +195,133 @@ func TestAFalseLeaderEndsNoMember(t *testing.T) {
 	}
 
 	m.goesOn("kept")
+}
+
+// install has a member install a snapshot that ends behind its log, as the leader of the next term.
+func (f *falseLeader) install(to dev.Node, snapshot []byte) error {
+	var configuration raft.Configuration
+	for _, n := range f.m.Domains[0].Nodes {
+		configuration.Servers = append(configuration.Servers,
+			raft.Server{ID: raft.ServerID(n.ID), Address: raft.ServerAddress(n.Raft)})
+	}
+
+	term, last := f.end(to)
+	message := &raft.InstallSnapshotRequest{
+		RPCHeader: f.header(), SnapshotVersion: raft.SnapshotVersionMax, Term: term + 1, LastLogIndex: last + 1,
+		LastLogTerm: term, Configuration: raft.EncodeConfiguration(configuration), ConfigurationIndex: 1,
+		Size: int64(len(snapshot)),
+	}
+
+	var answer raft.InstallSnapshotResponse
+
+	err := f.wire.InstallSnapshot(raft.ServerID(to.ID), raft.ServerAddress(to.Raft), message, &answer,
+		bytes.NewReader(snapshot))
+	if err == nil && !answer.Success {
+		err = errors.New("it was not installed")
+	}
+
+	return err
+}
+
+// forged returns the snapshot in a backup, with members of its header changed.
+func (m *runningMesh) forged(backup []byte, change func(header map[int]any)) []byte {
+	m.t.Helper()
+
+	text, found := bytes.CutPrefix(backup, []byte("ROSTER BACKUP 1\n"))
+	if !found || len(text) < 32 {
+		m.t.Fatalf("a backup begins with %.20q", backup)
+	}
+
+	var top cbor.RawMessage
+
+	items, err := cbor.UnmarshalFirst(text[:len(text)-32], &top)
+	must(m.t, err)
+
+	var header map[int]any
+
+	rest, err := cbor.UnmarshalFirst(items, &header)
+	must(m.t, err)
+	change(header)
+
+	data, err := cbor.Marshal(header)
+	must(m.t, err)
+
+	return append(data, rest...)
+}
+
+// With the key of one member a false leader sends another one snapshots: with a policy that permits
+// everything to everyone, behind the one in force or in its place, and with a state of the past. They are
+// refused, the member names the one whose key was used, the operator's policy is in force everywhere, and
+// the domain goes on with all that it has acknowledged (finding 52).
+//
+// Requirement: SEC-012, SEC-019
+func TestAFalseLeaderReplacesNoPolicy(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "1", "--nodes", "3")
+	leader, stolen := m.leaderOf()
+	thief := m.falseLeader(stolen)
+	operator := m.as(0, "ops/operator")
+
+	backup := func() []byte {
+		status, data, err := ask(t.Context(), operator, http.MethodGet, leader.API+"/v1/operator/snapshot", nil)
+		if err != nil || status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+
+		return data
+	}
+
+	m.mustRun(append(m.operator(0), "policy", "apply", m.file([]byte(seenPolicy))))
+
+	before := backup()
+
+	m.acknowledge(leader, "kept")
+
+	now := backup()
+	all := []byte(`@id("all") permit (principal, action, resource);`)
+	ahead := func(header map[int]any) {
+		header[4] = header[4].(uint64) + 5
+		header[6] = header[4]
+		header[21] = map[int]any{1: all, 2: header[4]}
+	}
+	inPlace := func(header map[int]any) {
+		header[21] = map[int]any{1: all, 2: header[21].(map[any]any)[uint64(2)]}
+	}
+
+	for name, c := range map[string]struct {
+		snapshot []byte
+		reason   string
+	}{
+		"a policy of a later version":    {m.forged(now, ahead), "snapshot"},
+		"another policy of that version": {m.forged(now, inPlace), "history"},
+		"the state of an earlier backup": {m.forged(before, func(map[int]any) {}), "history"},
+		"a version of snapshots to come": {m.forged(now, func(h map[int]any) { h[1] = 99 }), "snapshot"},
+		"a snapshot that is cut in half": {now[len(now)/2:], "snapshot"},
+		"a snapshot of another domain":   {m.forged(now, func(h map[int]any) { h[2] = "beta.test" }), "snapshot"},
+	} {
+		for _, n := range m.Domains[0].Nodes {
+			if n.ID == stolen.ID {
+				continue
+			}
+
+			if err := thief.install(n, c.snapshot); err == nil {
+				t.Errorf("%s has installed %s", n.ID, name)
+			}
+
+			m.names(n, stolen, c.reason)
+		}
+	}
+
+	m.goesOn("kept")
+
+	for _, n := range m.Domains[0].Nodes {
+		status, answer, err := ask(t.Context(), operator, http.MethodGet, n.API+"/v1/operator/policy", nil)
+
+		var inForce struct {
+			Policy string `json:"policy"`
+		}
+		if err != nil || json.Unmarshal(answer, &inForce) != nil || inForce.Policy != seenPolicy {
+			t.Errorf("%s has the policy %d %s %v", n.ID, status, answer, err)
+		}
+	}
 }

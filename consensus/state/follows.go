@@ -1,0 +1,118 @@
+package state
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Follows returns why s, of a snapshot, can't be a later state of the domain than had, which a member
+// has come to by itself; nil if it can. No restore of a backup sets a counter back either.
+func (s *State) Follows(had *State) error {
+	now, before := &s.history, &had.history
+
+	switch {
+	case now.epoch < before.epoch || now.revision < before.revision:
+		return fmt.Errorf("it is at position %s, behind this member's %s", now.Position(), before.Position())
+	case now.now < before.now:
+		return fmt.Errorf("its committed time, %d ms, is before this member's, %d ms", now.now, before.now)
+	case now.commands < before.commands:
+		return fmt.Errorf("it has %d operators' commands and this member has applied %d", now.commands, before.commands)
+	case s.policy.current.Revision < had.policy.current.Revision:
+		return fmt.Errorf("its policy is version %d, and this member has version %d", s.policy.current.Revision,
+			had.policy.current.Revision)
+	case s.policy.current.Revision == had.policy.current.Revision &&
+		directory.HashOf(s.policy.current.Text) != directory.HashOf(had.policy.current.Text):
+		return fmt.Errorf("its policy of version %d is another than this member's of that version",
+			s.policy.current.Revision)
+	case s.Restored(had): // which begins another ledger
+		return nil
+	case now.ledger.size < before.ledger.size:
+		return fmt.Errorf("its ledger has %d leaves and this member's has %d", now.ledger.size, before.ledger.size)
+	case now.ledger.size == before.ledger.size && now.ledger.root() != before.ledger.root():
+		return fmt.Errorf("its ledger of %d leaves has another root than this member's", now.ledger.size)
+	case s.policy.basis == had.policy.basis && s.decisions() != had.decisions():
+		return fmt.Errorf("its policy and peerings of revision %d are others than this member's", s.policy.basis)
+	}
+
+	return nil
+}
+
+// Restored reports whether a backup was restored, by which the domain went from the state had to s.
+func (s *State) Restored(had *State) bool {
+	return s.history.epoch != had.history.epoch || s.history.sealed != had.history.sealed
+}
+
+// A Decision identifies what operators have decided: the policy and the peerings. Bundles of peers are
+// not among it, because nodes refresh them.
+type Decision struct {
+	Epoch uint64         `cbor:"1,keyasint"`
+	Basis uint64         `cbor:"2,keyasint"` // revision of the newest policy or peering
+	Hash  directory.Hash `cbor:"3,keyasint"`
+}
+
+// Decision returns what is decided.
+func (s *State) Decision() Decision {
+	return Decision{Epoch: s.history.epoch, Basis: s.policy.basis, Hash: s.decisions()}
+}
+
+func (s *State) decisions() directory.Hash {
+	peerings := s.peers.hash()
+
+	data, err := Marshal([]any{s.policy.current.Revision, s.policy.current.Text, peerings})
+	if err != nil {
+		panic(err) // it has numbers and bytes alone
+	}
+
+	return directory.HashOf(data)
+}
+
+// SamePeerings reports whether s and had have the same peerings but for bundles.
+func (s *State) SamePeerings(had *State) bool { return s.peers.hash() == had.peers.hash() }
+
+// hash returns the hash of all peerings without their bundles.
+func (p *Peerings) hash() (sum directory.Hash) {
+	all := sha256.New()
+
+	for _, peering := range p.List() {
+		peering.Bundle = nil
+
+		data, err := Marshal(Peer(peering))
+		if err != nil {
+			panic(err) // a peering was decoded from the same
+		}
+
+		_, _ = all.Write(data)
+	}
+
+	return directory.Hash(all.Sum(nil))
+}
+
+// PolicyOrder returns the policy in force as the command of an operator that has set it. The request is
+// nil if the state has none.
+func (s *State) PolicyOrder() directory.OperatorCommand {
+	current := &s.policy.current
+
+	order := directory.OperatorCommand{Request: current.Origin.Request(), OperatorChange: directory.OperatorChange{
+		Action: directory.ActionPolicy,
+		Policy: &directory.PolicyChange{Text: current.Text, Replaces: current.Replaces},
+	}}
+	if current.Origin != nil {
+		order.From = current.Origin.From
+	}
+
+	return order
+}
+
+// RestoreOrder returns the restore of a backup with which the epoch began, as PolicyOrder does the policy.
+func (s *State) RestoreOrder() directory.OperatorCommand {
+	order := directory.OperatorCommand{Request: s.history.restoredBy.Request()}
+	order.Action = directory.ActionRestore
+
+	if s.history.restoredBy != nil {
+		order.From = s.history.restoredBy.From
+	}
+
+	return order
+}
