@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -324,13 +325,24 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 
 		now := frozen()
 
+		edited := func(change func(header map[int]any)) []byte {
+			var header map[int]any
+
+			rest := must(cbor.UnmarshalFirst(now, &header))
+			change(header)
+
+			return append(must(state.Marshal(header)), rest...)
+		}
+
 		for name, c := range map[string]struct {
 			snapshot []byte
 			want     MisconductKind
 		}{
-			"no snapshot":      {[]byte("garbage"), BadSnapshot},
-			"an earlier state": {set, BadHistory},
-			"another history":  {forged(set, order("false")), BadHistory},
+			"a ledger without edges":     {edited(func(header map[int]any) { header[8] = []any{} }), BadSnapshot},
+			"a negative number of items": {edited(func(header map[int]any) { header[13] = -1 }), BadSnapshot},
+			"no snapshot":                {[]byte("garbage"), BadSnapshot},
+			"an earlier state":           {set, BadHistory},
+			"another history":            {forged(set, order("false")), BadHistory},
 			"another policy of that revision": {forged(before, policy(all), order("a"), order("b"), order("c")),
 				BadHistory},
 			"a policy that no operator has set": {forged(now, policy(all)), BadSnapshot},

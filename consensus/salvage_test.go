@@ -271,7 +271,7 @@ func TestALogIsCutBeforeAnEntry(t *testing.T) {
 			}
 
 			if _, err := backup.Salvage(dir, alpha, last+4, &file); err == nil ||
-				!strings.Contains(err.Error(), "there is no log entry") {
+				!strings.Contains(err.Error(), fmt.Sprintf("the log ends at entry %d", last+2)) {
 				t.Errorf("before an entry that is not there: %v", err)
 			}
 		})

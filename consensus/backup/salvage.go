@@ -172,7 +172,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd, before uint64) (LogE
 	}
 
 	if before > last+1 {
-		return end, fmt.Errorf("there is no log entry %d: the log ends at entry %d", before-1, last)
+		return end, fmt.Errorf("the log ends at entry %d, so it can't be cut before entry %d", last, before)
 	}
 
 	if before > 0 {

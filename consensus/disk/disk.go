@@ -313,14 +313,20 @@ func (j *JudgedSink) Write(data []byte) (int, error) {
 
 			go func() {
 				err := judge(r)
-				_, _ = io.Copy(io.Discard, r)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r)
+				}
+
+				_ = r.CloseWithError(err) // so that no more of it is written to the disk
 				j.verdict <- err
 			}()
 		}
 	}
 
 	if j.pipe != nil {
-		_, _ = j.pipe.Write(data) // fails after Cancel alone
+		if _, err := j.pipe.Write(data); err != nil {
+			return 0, fmt.Errorf("the snapshot is refused: %w", err)
+		}
 	}
 
 	return j.SnapshotSink.Write(data)

@@ -56,6 +56,10 @@ func Read(
 		return nil, header, NewerSnapshot(header.Version, NewestSnapshotVersion)
 	case header.Domain != domain.Name():
 		return nil, header, fmt.Errorf("it is of %s; this is a member of %s", header.Domain, domain.Name())
+	case !header.whole():
+		return nil, header, fmt.Errorf("its ledger of %d leaves has %d edges", header.Size, len(header.Edges))
+	case min(header.Regs, header.Peerings, header.Streams) < 0:
+		return nil, header, errors.New("it has a negative number of items")
 	}
 
 	state = New(domain, index)

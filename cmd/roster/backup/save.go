@@ -113,6 +113,14 @@ func salvage(console *cli.Console, path string, enc encryption, cfg config.Confi
 
 		return err
 	})
+
+	var refused *node.EntryError
+	if errors.As(err, &refused) {
+		return cli.Failed(cli.ExitFailed, "the log can't be applied: %w", err).
+			WithHint("If no newer release wrote that entry, cut the log before it with --before %d. All writes from "+
+				"it on are lost.", refused.Entry)
+	}
+
 	if err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func addRecoveryHint(failure *cli.Failure, cause error, cfg *config.Config) *cli
 		return failure.WithHint("If a newer release wrote the entry, start that one. Otherwise the key of a "+
 			"member may be stolen, or the release has a defect (docs/runbooks.md#rostermembermisconduct). Cut the "+
 			"log before the entry by \"roster snapshot salvage FILE --before %d\" with the configuration of the "+
-			"stopped node that has the longest log, and restore that backup:", entry.Entry)
+			"stopped node that has the longest log, and restore that backup.", entry.Entry)
 	}
 
 	if !errors.Is(cause, node.ErrDamaged) {
