@@ -215,8 +215,8 @@ func (tr *trio) ask() {
 	}
 
 	// Beta may have them, from alpha and as beta's other members do from beta.
-	for _, s := range []*site{tr.a, tr.b} {
-		w := s.ask(tr.Context(), nodeID(beta, 2).String(), "POST", protocol.PathRecords, body)
+	for s, caller := range map[*site]spiffeid.ID{tr.a: tr.b.cfg.Node, tr.b: nodeID(beta, 2)} {
+		w := s.ask(tr.Context(), caller.String(), "POST", protocol.PathRecords, body)
 		if n := strings.Count(w.Body.String(), `"record"`); w.Code != http.StatusOK || n < 5 {
 			tr.Errorf("%s gives beta %d records: %d", s.base, n, w.Code)
 		}
