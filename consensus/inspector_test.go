@@ -15,6 +15,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
@@ -440,6 +441,13 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 			}
 
 			d.net.heal(d.members[2].Address)
+			d.ready()
+			eventually(t, "member 2 answers again", func() bool {
+				var answer message.DecisionAnswer
+
+				return d.nodes[0].messenger.post(t.Context(), d.members[2], decisionPath, &message.DecisionRequest{},
+					&answer) == nil
+			})
 		}
 	})
 }
