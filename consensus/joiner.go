@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,7 @@ type joiner struct {
 	storage   *storage
 	histories *histories
 	found     *candidates
+	mistakes  map[string]string // by address, what was logged of it
 }
 
 // ask sends a join request to an address and returns the node that answered.
@@ -55,9 +58,13 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 
 	resp, err := j.messenger.cluster.Guest().Do(req)
 	if err != nil {
-		return id, answer, err
+		return id, answer, asMistake(address, err)
 	}
 	defer resp.Body.Close()
+
+	if resp.StatusCode == http.StatusNotFound {
+		return id, answer, &mistakeError{address, adviceListener, errors.New("another listener answers")}
+	}
 
 	if resp.StatusCode != http.StatusOK {
 		return id, answer, fmt.Errorf("%s answered %s", address, resp.Status)
@@ -71,6 +78,51 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 	id, _ = transport.PeerID(resp.TLS)
 
 	return id, answer, err
+}
+
+// A mistakeError says what an operator has to correct before an address of a join request is that of a
+// node of this domain. Waiting doesn't change it.
+type mistakeError struct {
+	address, advice string
+	err             error
+}
+
+func (e *mistakeError) Error() string { return fmt.Sprintf("%s: %v; %s", e.address, e.err, e.advice) }
+
+// Unwrap returns the failure.
+func (e *mistakeError) Unwrap() error { return e.err }
+
+const (
+	adviceListener    = "give the address of listen.cluster of a node of the domain in join or members"
+	adviceCertificate = "compare trust_domain and identity.bundle of both nodes: they need the same"
+)
+
+// asMistake returns the failure of a join request as a mistakeError if waiting can't change it, else
+// unchanged.
+func asMistake(address string, err error) error {
+	var (
+		certificate *transport.CertificateError
+		chain       *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		network     *net.OpError
+	)
+
+	switch {
+	case errors.As(err, &certificate):
+		return &mistakeError{address, adviceCertificate, certificate}
+	case errors.As(err, &chain):
+		return &mistakeError{address, adviceCertificate, chain}
+	case errors.As(err, &record):
+		return &mistakeError{address, adviceListener, errors.New("no TLS is spoken there")}
+	case !errors.As(err, &network) || network.Op != "remote error": // the other side's TLS alert
+		return err
+	case strings.Contains(network.Err.Error(), "expired"):
+		return err // the certificate is renewed
+	case strings.Contains(network.Err.Error(), "no application protocol"):
+		return &mistakeError{address, adviceListener, errors.New("another protocol is spoken there")}
+	}
+
+	return &mistakeError{address, adviceCertificate, fmt.Errorf("this node's certificate is refused: %w", network.Err)}
 }
 
 // isSeated reports whether this node is the member that its configuration says. A node
@@ -171,6 +223,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 
 	for len(doors) > 0 && !answers.isOver() && ctx.Err() == nil {
 		j.askAll(ctx, answers, doors, listed, word)
+		j.logMistakes(answers, listed)
 		doors = answers.leaders()
 	}
 
@@ -193,6 +246,23 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	}
 
 	return j.begin(answers)
+}
+
+// logMistakes logs each mistake of the configuration once, and at once: a node that starts is silent
+// about what may pass. Addresses that only another node names are not the configuration's.
+func (j *joiner) logMistakes(answers *survey, listed []string) {
+	for _, err := range answers.failures() {
+		var mistake *mistakeError
+		if !errors.As(err, &mistake) || !slices.Contains(listed, mistake.address) {
+			continue
+		}
+
+		if j.mistakes[mistake.address] != mistake.advice {
+			j.mistakes[mistake.address] = mistake.advice
+			j.log.Warn("an address is not that of a node of this domain", "address", mistake.address,
+				"err", mistake.err, "do", mistake.advice)
+		}
+	}
 }
 
 // askAll asks at addresses that were not asked yet, at all of them at the same time. A member is found at
@@ -284,6 +354,11 @@ func (j *joiner) run() {
 
 			if err := j.requestJoin(j.life.closing); err != nil {
 				why = j.noteOutside(err)
+
+				var mistake *mistakeError
+				if errors.As(err, &mistake) {
+					why = "" // logged already, for each address
+				}
 			}
 		}
 

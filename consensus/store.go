@@ -533,7 +533,7 @@ func connectMembership(s *Store) {
 	s.joiner = &joiner{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,
 		diskWatch: s.diskWatch, joins: s.joins, storage: s.storage, histories: s.histories,
-		found: s.joins.found,
+		found: s.joins.found, mistakes: map[string]string{},
 	}
 	s.restorer = &restorer{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,

@@ -87,6 +87,14 @@ func (s *survey) add(address string, id spiffeid.ID, answer *message.JoinAnswer,
 // isOver reports whether the leader has answered.
 func (s *survey) isOver() bool { return s.done != nil || s.duplicate != nil }
 
+// failures returns why addresses did not answer.
+func (s *survey) failures() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return slices.Collect(maps.Values(s.silent))
+}
+
 // leaders returns the addresses of leaders that answers have named since the last call.
 func (s *survey) leaders() (addresses []string) {
 	addresses, s.next = s.next, nil

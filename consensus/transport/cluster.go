@@ -392,7 +392,18 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 		}
 	}
 
-	conn := tls.Client(t, withProtocols(c.clients, c.claim().offers(proto)...))
+	config := withProtocols(c.clients, c.claim().offers(proto)...)
+	if verify := config.VerifyConnection; verify != nil {
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			if err := verify(state); err != nil {
+				return &CertificateError{err}
+			}
+
+			return nil
+		}
+	}
+
+	conn := tls.Client(t, config)
 
 	id, _, err := c.handshake(ctx, conn, t, c.clients.VerifyConnection)
 	if err == nil {
@@ -405,6 +416,14 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 
 	return conn, nil
 }
+
+// A CertificateError says that this node doesn't accept the certificate of the node at an address.
+type CertificateError struct{ Err error }
+
+func (e *CertificateError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *CertificateError) Unwrap() error { return e.Err }
 
 // handshake completes a handshake, returns the peer and its protocol, and ends the
 // connection with the peer's certificate. Evict judges the certificate again with judge,
