@@ -457,7 +457,26 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	}
 }
 
+// memberAddresses compares the addresses of members in the configuration with those by which Raft
+// reaches them.
+func (d *diagnosis) memberAddresses(status *wire.RaftStatus) {
+	for _, peer := range status.Peers {
+		id, err := spiffeid.FromString(peer.ID)
+		if err != nil {
+			continue
+		}
+
+		if listed := d.cfg.Member(id); listed != nil && listed.Cluster != peer.Address {
+			d.say("address of "+peer.ID, StatusWarning,
+				"correct members in the file, or start that node with the address there",
+				"members says %s, and the domain's members reach it at %s", listed.Cluster, peer.Address)
+		}
+	}
+}
+
 func (d *diagnosis) together(check string, status *wire.RaftStatus) {
+	d.memberAddresses(status)
+
 	for _, peer := range status.Peers {
 		if peer.Duplicate != "" {
 			d.say("identity of "+peer.ID, StatusFailed,

@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // Voters that a leader never heard are missed like those that fell silent, and what
@@ -49,6 +52,25 @@ func TestTheDoctorNamesBothProcessesOfAnIdentity(t *testing.T) {
 	if want := "two processes use this identity: a:1, b:1"; d.findings[0].Status != StatusFailed ||
 		d.findings[0].Found != want {
 		t.Errorf("it finds %+v, want %q", d.findings[0], want)
+	}
+}
+
+// The addresses of the file are compared with those of the domain.
+//
+// Requirement: FLD-025
+func TestTheDoctorComparesAddresses(t *testing.T) {
+	moved := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/moved")
+	stays := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/stays")
+
+	d := &diagnosis{}
+	d.cfg.Members = []config.Member{{ID: moved, Cluster: "10.0.0.9:8402"}, {ID: stays, Cluster: "10.0.0.2:8402"}}
+	d.memberAddresses(&wire.RaftStatus{Peers: []wire.RaftPeer{
+		{ID: moved.String(), Address: "10.0.0.1:8402"}, {ID: stays.String(), Address: "10.0.0.2:8402"},
+	}})
+
+	if want := "members says 10.0.0.9:8402, and the domain's members reach it at 10.0.0.1:8402"; len(d.findings) != 1 ||
+		d.findings[0].Status != StatusWarning || d.findings[0].Found != want {
+		t.Errorf("it finds %+v, want %q", d.findings, want)
 	}
 }
 
