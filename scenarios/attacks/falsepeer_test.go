@@ -1,0 +1,247 @@
+package attacks
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A falsePeer is a domain of one node that announces whatever its test chooses, signed as it must be.
+// It implements federation's source of pages.
+type falsePeer struct {
+	*domain
+	base    string // of its node
+	digests []signed.Digest
+	record  func(name directory.Hash) (statement []byte, disclosures []string, ok bool) // by h
+	keys    *signed.KeyDocument
+	changed chan struct{}
+}
+
+// newFalsePeer starts a false peer of the mesh's first domain, and makes that domain peer with it.
+func (m *runningMesh) newFalsePeer(name string, digests []signed.Digest) *falsePeer {
+	m.t.Helper()
+
+	p := &falsePeer{domain: newDomain(m.t, name), digests: digests, changed: make(chan struct{})}
+	p.record = func(directory.Hash) ([]byte, []string, bool) { return nil, nil, false }
+	alpha := spiffeid.RequireTrustDomainFromString(m.Domains[0].TrustDomain)
+
+	own, _, _ := p.ring.Keys(p.name)
+	document := *own
+	document.Mesh = []spiffeid.TrustDomain{alpha}
+	p.keys = &document
+	p.ring.SetOwn(p.keys)
+
+	svid, err := p.ca.Issue("/roster/node/1", time.Hour, time.Now())
+	must(m.t, err)
+
+	served, err := federation.Open(federation.Config{
+		Domain: p.name, Node: svid.ID, Dir: m.t.TempDir(), Source: p, Keys: p.ring, View: index.NewView(p.name),
+		Peerings: func() []directory.Peering {
+			return []directory.Peering{{Domain: alpha, State: directory.PeeringActive, Mesh: true}}
+		},
+		Client: func(spiffeid.TrustDomain) *http.Client { return http.DefaultClient },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	must(m.t, err)
+	m.t.Cleanup(func() { _ = served.Close() })
+
+	server := httptest.NewUnstartedServer(served.Handler(func(r *http.Request) (spiffeid.ID, bool) {
+		return trust.PeerID(r.TLS)
+	}))
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()},
+		ClientAuth:   tls.RequireAnyClientCert, // it judges nobody
+		NextProtos:   []string{"h2"},
+	}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	m.t.Cleanup(func() {
+		server.CloseClientConnections() // held polls
+		server.Close()
+	})
+
+	p.base = server.URL
+	m.peerWith(p)
+
+	return p
+}
+
+// peerWith makes the first domain peer with a false one, by its operator.
+func (m *runningMesh) peerWith(p *falsePeer) {
+	m.t.Helper()
+
+	bundle, err := p.ca.Bundle().Marshal()
+	must(m.t, err)
+	body, err := json.Marshal(wire.Peering{
+		Domain: p.name.Name(), Bundle: wire.RawJSON(bundle), Addresses: []string{p.base}, Mesh: true,
+	})
+	must(m.t, err)
+
+	file := filepath.Join(m.t.TempDir(), "peering.json")
+	must(m.t, os.WriteFile(file, body, 0o600))
+
+	node := m.Domains[0].Nodes[0]
+	target := node.API + "/v1/operator/peers"
+
+	status, answer, err := operate(m.t.Context(), m.as(0, "ops/operator"), http.MethodPost, target,
+		m.proofOf(http.MethodPost, target, file), body)
+	if err != nil || status != http.StatusNoContent {
+		m.t.Fatalf("peering with %s: %d %s: %v", p.name, status, answer, err)
+	}
+}
+
+// announcements returns digests of registrations whose records don't exist.
+func announcements(count int) []signed.Digest {
+	digests := make([]signed.Digest, count)
+	deadline := time.Now().Add(24 * time.Hour).Unix()
+
+	for i := range digests {
+		var entropy [10]byte
+
+		binary.BigEndian.PutUint64(entropy[:], uint64(i))
+		digests[i] = signed.Digest{
+			RID: directory.NewRID(1, entropy), Revision: uint64(i) + 1, Op: signed.OpPut, Deadline: deadline,
+			Lifetime: 86400, H: directory.HashOf(fmt.Append(nil, "h", i)), M: directory.HashOf(fmt.Append(nil, "m", i)),
+		}
+	}
+
+	return digests
+}
+
+// Position implements publish.Source.
+func (p *falsePeer) Position() directory.Position {
+	return directory.Position{Epoch: 1, Revision: uint64(len(p.digests))}
+}
+
+// Changed implements publish.Source: nothing changes.
+func (p *falsePeer) Changed() <-chan struct{} { return p.changed }
+
+// Digests implements publish.Source.
+func (p *falsePeer) Digests(aud directory.Audience, since uint64, limit int) ([]signed.Digest, uint64, uint64) {
+	at := uint64(len(p.digests))
+	if aud != directory.Mesh {
+		return nil, at, at
+	}
+
+	to := min(at, since+uint64(limit))
+
+	return p.digests[min(since, at):to], to, at
+}
+
+// Tip implements publish.Source.
+func (p *falsePeer) Tip(aud directory.Audience) uint64 {
+	if aud != directory.Mesh {
+		return 0
+	}
+
+	return uint64(len(p.digests))
+}
+
+// Record implements publish.Source.
+func (p *falsePeer) Record(_ directory.Audience, h, _ directory.Hash) ([]byte, []string, bool) {
+	return p.record(h)
+}
+
+// Current implements publish.Source.
+func (p *falsePeer) Current(directory.RID, directory.Audience) (signed.Digest, bool) {
+	return signed.Digest{}, false
+}
+
+// KeyDocument implements publish.Source.
+func (p *falsePeer) KeyDocument() *signed.KeyDocument { return p.keys }
+
+// Ledger implements publish.Source.
+func (p *falsePeer) Ledger() (uint64, directory.Hash) { return 0, directory.Hash{} }
+
+// Format implements publish.Source.
+func (p *falsePeer) Format(signed.Structure) uint { return 1 }
+
+// IsLeader implements publish.Source.
+func (p *falsePeer) IsLeader() bool { return true }
+
+// peerStatus is what an operator reads of a peer.
+func (m *runningMesh) peerStatus(n dev.Node, name string) wire.Peer {
+	m.t.Helper()
+
+	code, answer, err := ask(m.t.Context(), m.operatorOf(n), http.MethodGet, n.API+"/v1/operator/peers", nil)
+	if err != nil || code != http.StatusOK {
+		m.t.Fatalf("the peers: %d %s: %v", code, answer, err)
+	}
+
+	var list wire.Peers
+
+	must(m.t, json.Unmarshal(answer, &list))
+
+	for _, peer := range list.Peers {
+		if peer.Domain == name {
+			return peer
+		}
+	}
+
+	m.t.Fatalf("%s isn't among %s", name, answer)
+
+	return wire.Peer{}
+}
+
+// Bars of a peer that announces records and never delivers them.
+const (
+	undelivered       = 250_000
+	undeliveredMemory = 96 << 20              // bytes that a node may hold for them
+	undeliveredDelay  = 60 * time.Millisecond // the peer shares the processors here
+)
+
+// A peer announces records that never come. A node holds few of them in memory, and looking for them
+// delays no reader (finding 33).
+//
+// Requirement: MESH-026
+func TestRecordsThatNeverComeCostReadersNothing(t *testing.T) {
+	m := startMesh(t, "--domains", "1", "--nodes", "1")
+	node, ada := m.Domains[0].Nodes[0], m.as(0, "agent/ada")
+
+	before, quiet := m.memoryOf(node), m.lookups(ada, node, 3*time.Second)
+	m.newFalsePeer("false.test", announcements(undelivered))
+
+	eventually(t, 3*time.Minute, "all is announced", func() error {
+		status := m.peerStatus(node, "false.test")
+		if known := status.Missing + int(status.OverQuota); known < undelivered {
+			return fmt.Errorf("%d of %d announced: %s", known, undelivered, status.LastError)
+		}
+
+		return nil
+	})
+
+	busy, after := m.lookups(ada, node, 10*time.Second), m.memoryOf(node)
+	status := m.peerStatus(node, "false.test")
+	t.Logf("p99 of lookups %s, and %s with %d missing and %d over quota; %v", quiet, busy, status.Missing,
+		status.OverQuota, after.minus(before))
+
+	if status.Missing > undelivered/2 || status.OverQuota == 0 {
+		t.Errorf("%d records count as missing, %d as over quota", status.Missing, status.OverQuota)
+	}
+
+	if busy > max(2*quiet, undeliveredDelay) {
+		t.Errorf("lookups take %s at p99, %s without the peer", busy, quiet)
+	}
+
+	if used := after.minus(before).live; used > undeliveredMemory {
+		t.Errorf("the node holds %d MiB for them, more than %d", used>>20, undeliveredMemory>>20)
+	}
+}
