@@ -22,6 +22,9 @@ type AdminConfig struct {
 	// Ready returns nil if the node has a leader, has caught up and serves; else an error
 	// that names the check that failed. If it is nil, health is not served.
 	Ready func() error
+	// Shed returns the domains whose registrations the node doesn't show, because it is short of
+	// memory; nil for none.
+	Shed func() []string
 }
 
 // NewAdmin returns the handler of the admin listener, or of one that serves a part of it:
@@ -34,7 +37,7 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 
 	if cfg.Ready != nil {
 		m.HandleFunc("GET /healthz", writeHealth)
-		m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, r, cfg.Ready()) })
+		m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, r, &cfg) })
 	}
 
 	return knownHost(cfg, problem.Routes(m, cfg.PublicURL))
@@ -44,15 +47,23 @@ func writeHealth(w http.ResponseWriter, r *http.Request) {
 	response.Write(w, r, http.StatusOK, "application/json", []byte(`{"healthy":true}`+"\n"))
 }
 
-func writeReadiness(w http.ResponseWriter, r *http.Request, failing error) {
-	if failing != nil {
+func writeReadiness(w http.ResponseWriter, r *http.Request, cfg *AdminConfig) {
+	if failing := cfg.Ready(); failing != nil {
 		b := strictjson.AppendText([]byte(`{"ready":false`), "failing", failing.Error())
 		response.Write(w, r, http.StatusServiceUnavailable, "application/json", append(b, '}', '\n'))
 
 		return
 	}
 
-	response.Write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
+	answer := []byte(`{"ready":true`)
+
+	if cfg.Shed != nil {
+		if shed := cfg.Shed(); len(shed) > 0 {
+			answer = strictjson.AppendText(answer, "short_of_memory_without", strings.Join(shed, " "))
+		}
+	}
+
+	response.Write(w, r, http.StatusOK, "application/json", append(answer, '}', '\n'))
 }
 
 // knownHost refuses requests whose Host is neither an address, nor localhost, nor

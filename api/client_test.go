@@ -246,13 +246,18 @@ func TestClientSetsPeerings(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
-	var failing error
+	var (
+		failing error
+		shed    []string
+	)
+
 	h := NewAdmin(AdminConfig{
 		Hosts: func() []string { return []string{"metrics.example"} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "roster_up 1\n")
 		}),
 		Ready: func() error { return failing },
+		Shed:  func() []string { return shed },
 	})
 	host := "127.0.0.1:8401"
 	get := func(path string) (int, string) {
@@ -271,6 +276,13 @@ func TestAdmin(t *testing.T) {
 	}
 	want("/metrics", 200, "roster_up 1")
 	want("/healthz", 200, "true")
+
+	shed = []string{"beta.test", "gamma.test"}
+	want("/readyz", 200, `{"ready":true,"short_of_memory_without":"beta.test gamma.test"}`)
+
+	shed = nil
+	want("/readyz", 200, `{"ready":true}`)
+
 	want("/readyz", 200, "true")
 	failing = errors.New("no leader")
 	want("/readyz", 503, `"failing":"no leader"`)

@@ -78,6 +78,11 @@ type Config struct {
 	// Records and Bytes limit the number and the total size of one origin's records, if its
 	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64
+	// MemoryLimit is how much memory the process may use, in bytes, and MemoryInUse the share of it
+	// that the process needs. Near the limit, the largest origins are not shown. Nil is never short
+	// of memory.
+	MemoryLimit int64
+	MemoryInUse func() float64
 	// Polls and Pages are how many long polls of nodes, and other requests of theirs for
 	// pages or records, are answered at once; 1024 and 512 by default.
 	Polls, Pages int
@@ -141,6 +146,10 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.Pages <= 0 {
 		c.Pages = 512
+	}
+
+	if c.MemoryInUse == nil {
+		c.MemoryInUse = func() float64 { return 0 }
 	}
 
 	if c.Quota <= 0 {

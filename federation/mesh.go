@@ -84,6 +84,7 @@ func Open(cfg Config) (*Mesh, error) {
 		Domain: cfg.Domain, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect, Logger: cfg.Logger,
 		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
 		SilentAfter: func() time.Duration { return cfg.Stretch.of(replica.SilentAfter) },
+		IsShort:     cfg.isShort,
 	}
 	m.records = &recordgate.Gate{Dialect: cfg.Dialect, Inside: cfg.Inside, Panics: cfg.Panics}
 
@@ -318,6 +319,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
 	wg.Go(func() { m.upkeep.staleness(ctx) })
 	wg.Go(func() { m.upkeep.judges(ctx) })
+	wg.Go(func() { m.upkeep.memory(ctx) })
 	wg.Go(func() { m.publisher.SignAhead(ctx, m.access.audiences) })
 
 	if m.cfg.Verifier != nil {

@@ -161,6 +161,11 @@ func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage
 	since, done := run.since, replica.Ahead{}
 
 	for {
+		// Pages on their way take memory too.
+		if pl.cfg.isShort() && !wait(ctx, nil, shortPause) {
+			return false
+		}
+
 		received, none := pl.askFor(run, since, done)
 		if none {
 			return true

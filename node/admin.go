@@ -22,10 +22,10 @@ type front struct {
 // frontHandlers are the handlers of the three listeners.
 type frontHandlers struct{ admin, health, metrics http.Handler }
 
-// show answers with metrics, if there are any yet, and with whether the node serves. The
-// listeners for other machines have places of their own for scrapes, so that those of the
+// show answers with metrics, if there are any yet, and with whether the node serves, and without
+// which domains, if shed isn't nil. The listeners for other machines have places of their own for scrapes, so that those of the
 // admin listener stay free.
-func (f *front) show(metrics *metrics.Set, ready func() error) {
+func (f *front) show(metrics *metrics.Set, ready func() error, shed func() []string) {
 	hosts := func() []string { return *f.hosts.Load() }
 	config := func(withMetrics bool, ready func() error) api.AdminConfig {
 		c := api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Ready: ready}
@@ -36,8 +36,11 @@ func (f *front) show(metrics *metrics.Set, ready func() error) {
 		return c
 	}
 
+	admin := config(true, ready)
+	admin.Shed = shed
+
 	f.handlers.Store(&frontHandlers{
-		admin:   api.NewAdmin(config(true, ready)),
+		admin:   api.NewAdmin(admin),
 		health:  api.NewAdmin(config(false, (&probed{ready: ready}).check)),
 		metrics: api.NewAdmin(config(true, nil)),
 	})

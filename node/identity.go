@@ -72,7 +72,7 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 		}
 
 		return errors.New("starting")
-	})
+	}, nil)
 	n.outbound.api = w
 	n.source, err = w.Source(ctx)
 

@@ -183,6 +183,7 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.BytesLimit = status.BytesLimit
 	peer.OverQuota = status.OverQuota
 	peer.Hidden = status.Hidden
+	peer.Shed = status.Shed
 	peer.Missing = status.Pending
 	peer.NotExported = status.NotExported
 	peer.Unsupported = status.Unsupported

@@ -78,9 +78,9 @@ func (n *Node) wire(env Env) error {
 
 	registerMetrics(n)
 
-	n.admin.show(n.metrics, n.Ready)
+	n.admin.show(n.metrics, n.Ready, n.shed)
 	n.life.onStop("readiness", func(context.Context) error {
-		n.admin.show(nil, func() error { return errors.New("stopping") })
+		n.admin.show(nil, func() error { return errors.New("stopping") }, nil)
 		return nil
 	})
 
@@ -201,7 +201,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 func (n *Node) wireAdmin() error {
 	n.admin.publicURL = n.cfg.PublicURL
 	n.admin.hosts.Store(&n.cfg.Listen.Hosts)
-	n.admin.show(nil, func() error { return errors.New("starting") })
+	n.admin.show(nil, func() error { return errors.New("starting") }, nil)
 
 	for _, each := range []struct {
 		name, address string
@@ -535,9 +535,11 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
 		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Tracer: n.tracing.Tracer(),
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
-		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
+		MemoryLimit: memory.Limit(), MemoryInUse: memory.InUse, Panics: n.panics,
 		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce, Division: n.cfg.Limits.Shares.Division(),
 	}
+	cfg.Records, cfg.Bytes = n.cfg.Limits.PeerQuotas(memory.Limit())
+
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
 	}

@@ -205,6 +205,9 @@ type Peer struct {
 	// Hidden is whether the peer's registrations are hidden because it was not
 	// heard for long.
 	Hidden bool `json:"hidden,omitzero"`
+	// Shed is whether the peer's registrations are not shown at this node, because it is
+	// short of memory. Its disk keeps them.
+	Shed bool `json:"shed,omitzero"`
 	// Records is how many are held of the peer, and Bytes their size on disk.
 	Records uint64 `json:"records"`
 	Bytes   uint64 `json:"bytes"`

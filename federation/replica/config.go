@@ -23,6 +23,10 @@ type Config struct {
 	Quota          int    // registrations of one origin
 	Records, Bytes uint64 // records of one origin if its peering has no quotas; 0 for any
 
+	// IsShort reports whether the node is short of memory, so that the records of an origin on disk
+	// are not shown when it starts.
+	IsShort func() bool
+
 	// SilentAfter is the silence after which an origin is unreachable: the constant, at the
 	// node's pace.
 	SilentAfter func() time.Duration

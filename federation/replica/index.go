@@ -17,6 +17,7 @@ type shownIndex struct {
 	Index   *index.Index
 	peering *atomic.Pointer[directory.Peering]
 	stale   bool // nothing is shown, because the origin is silent and its peering asks for that
+	shed    bool // nothing is shown, because the node is short of memory
 
 	// The values that the last entry had. Nearly all entries of an origin share them, and
 	// share their memory.
@@ -30,10 +31,13 @@ type keyText struct {
 	text string
 }
 
-// admits reports whether an entry may be shown: the import policy admits it, and the index
-// isn't stale.
+// isEmpty reports whether nothing is to be shown, whatever import policy admits.
+func (sx *shownIndex) isEmpty() bool { return sx.stale || sx.shed }
+
+// admits reports whether an entry may be shown: the import policy admits it, and anything is to
+// be shown.
 func (sx *shownIndex) admits(entry *directory.Entry) bool {
-	if sx.stale {
+	if sx.isEmpty() {
 		return false
 	}
 

@@ -33,6 +33,7 @@ type PeerStatus struct {
 	Pending      int                      // of which records are missing
 	NotExported  bool                     // it doesn't export to this domain
 	Hidden       bool                     // its records are hidden, because it is silent
+	Shed         bool                     // its records are not shown, because this node is short of memory
 	Records      uint64                   // held on disk, of both of its streams
 	Bytes        uint64                   // of them
 	RecordsLimit uint64                   // 0 for none

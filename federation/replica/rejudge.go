@@ -26,13 +26,13 @@ type judging struct {
 	after []byte             // the key of the last entry that was checked
 }
 
-// rejudge makes the index follow the present import policy. It clears a stale index at once,
-// and otherwise wakes the loop that judges. The caller holds streams.mu.
+// rejudge makes the index follow the present import policy. If nothing is to be shown it clears the
+// index at once, and otherwise it wakes the loop that judges. The caller holds streams.mu.
 func (rj *rejudger) rejudge() {
 	rj.streams.Readmitter.GiveRoom()
 	rj.Judging = nil
 
-	if rj.streams.Shown.stale {
+	if rj.streams.Shown.isEmpty() {
 		rj.unshown = false // nothing is to be shown
 		rj.streams.Shown.Index.Clear()
 		rj.streams.Moved()
@@ -50,7 +50,7 @@ func (rj *rejudger) showLater() {
 	rj.streams.mu.Lock()
 	defer rj.streams.mu.Unlock()
 
-	if rj.streams.Shown.stale {
+	if rj.streams.Shown.isEmpty() {
 		return
 	}
 

@@ -17,6 +17,7 @@ func (ss *streams) loadStreams(saved store.Origin) error {
 		return err
 	}
 
+	ss.Shown.shed = ss.Cfg.IsShort()
 	last := map[directory.Audience]uint64{}
 	for _, st := range streams {
 		last[st.Id.Audience] = st.Id.Epoch // they come ascending

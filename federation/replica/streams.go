@@ -100,6 +100,22 @@ func (ss *streams) SetStale(stale bool) bool {
 	return true
 }
 
+// SetShed takes the origin's registrations out of the index, because the node is short of memory,
+// or shows them again. The disk keeps them. It reports whether that is a change.
+func (ss *streams) SetShed(shed bool) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if shed == ss.Shown.shed || ss.ended {
+		return false
+	}
+
+	ss.Shown.shed = shed
+	ss.Rejudger.rejudge()
+
+	return true
+}
+
 // noteHead stores the end of the mesh stream according to a newer head. It reports false
 // if the peering has ended, or if the epoch of the head hasn't begun here. restarts says
 // that the head is of a later epoch than the previous head.
@@ -540,6 +556,7 @@ func (ss *streams) publish() {
 	status.Entries = newest.State.Live
 	status.Pending = newest.Missing.Len()
 	status.Hidden = ss.Shown.stale
+	status.Shed = ss.Shown.shed
 
 	for _, feed := range ss.Pair.Feeds() {
 		if feed.Cur == nil {

@@ -254,8 +254,8 @@ func defaultLimits() Limits {
 		BytesPerOwner:          16 << 20,
 		RegistrationsPerDomain: 1_000_000,
 		BytesPerDomain:         4 << 30,
-		RecordsPerPeer:         1_000_000,
-		BytesPerPeer:           4 << 30,
+		RecordsPerPeer:         defaultPeerRecords,
+		BytesPerPeer:           defaultPeerBytes,
 		Connections:            1 << 15,
 		RequestsAtOnce:         admission.DefaultSizes.Requests,
 		WatchesAtOnce:          admission.DefaultSizes.Watches,
@@ -268,6 +268,37 @@ func defaultLimits() Limits {
 		AnswerBytes:            admission.DefaultSizes.AnswerBytes,
 		Shares:                 defaultShares(),
 	}
+}
+
+// The default quotas of a peer are for a node with 16 GiB of memory or more.
+const (
+	defaultPeerRecords = 1_000_000
+	defaultPeerBytes   = 4 << 30
+	leastPeerRecords   = 1024
+	leastPeerBytes     = 4 << 20
+	memoryPerRecord    = 4 << 10 // of a record in memory, with its part of the indices
+	peerShare          = 4       // divides the memory limit: a peer's records take a quarter
+)
+
+// PeerQuotas returns the quotas of records of a peer and of their bytes, at a node with that memory
+// limit in bytes, 0 for none. Quotas that are set to other values than the defaults hold whatever the
+// memory.
+func (l *Limits) PeerQuotas(memoryLimit int64) (records, bytes uint64) {
+	records, bytes = l.RecordsPerPeer, l.BytesPerPeer
+	if memoryLimit <= 0 {
+		return records, bytes
+	}
+
+	share := uint64(memoryLimit) / peerShare
+	if records == defaultPeerRecords {
+		records = min(records, max(leastPeerRecords, share/memoryPerRecord))
+	}
+
+	if bytes == defaultPeerBytes {
+		bytes = min(bytes, max(leastPeerBytes, share))
+	}
+
+	return records, bytes
 }
 
 func (l *Limits) validate(r *report, lifetimes Lifetimes) {

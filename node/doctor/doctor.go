@@ -666,6 +666,11 @@ func (d *diagnosis) peerAddresses(p wire.Peer) {
 
 // peerQuotas checks the share of its quotas that a peer's records use.
 func (d *diagnosis) peerQuotas(p wire.Peer) {
+	if p.Shed {
+		d.say("records of "+p.Domain, StatusFailed, "give the node more memory, or lower the quotas of its peers: "+
+			"\"roster peer set "+p.Domain+" --records N --bytes N\"", "the node is short of memory and doesn't show them")
+	}
+
 	for _, use := range metrics.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
 		if share := use.Share(); share >= metrics.QuotaWarning {
 			d.say(

@@ -117,6 +117,15 @@ func read(names ...string) []uint64 {
 	return values
 }
 
+// Limit returns the memory limit of the process, in bytes; 0 for none.
+func Limit() int64 {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return limit
+	}
+
+	return 0
+}
+
 // InUse returns the share of the memory limit that a collection can't free, as of the
 // last collection; 0 without a limit.
 func InUse() float64 {

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,11 +38,13 @@ type falsePeer struct {
 }
 
 // newFalsePeer starts a false peer of the mesh's first domain, and makes that domain peer with it.
-func (m *runningMesh) newFalsePeer(name string, digests []signed.Digest) *falsePeer {
+func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePeer {
 	m.t.Helper()
 
-	p := &falsePeer{domain: newDomain(m.t, name), digests: digests, changed: make(chan struct{})}
+	p := &falsePeer{domain: newDomain(m.t, name), changed: make(chan struct{})}
 	p.record = func(directory.Hash) ([]byte, []string, bool) { return nil, nil, false }
+	stock(p)
+
 	alpha := spiffeid.RequireTrustDomainFromString(m.Domains[0].TrustDomain)
 
 	own, _, _ := p.ring.Keys(p.name)
@@ -217,7 +221,7 @@ func TestRecordsThatNeverComeCostReadersNothing(t *testing.T) {
 	node, ada := m.Domains[0].Nodes[0], m.as(0, "agent/ada")
 
 	before, quiet := m.memoryOf(node), m.lookups(ada, node, 3*time.Second)
-	m.newFalsePeer("false.test", announcements(undelivered))
+	m.newFalsePeer("false.test", func(p *falsePeer) { p.digests = announcements(undelivered) })
 
 	eventually(t, 3*time.Minute, "all is announced", func() error {
 		status := m.peerStatus(node, "false.test")
@@ -243,5 +247,107 @@ func TestRecordsThatNeverComeCostReadersNothing(t *testing.T) {
 
 	if used := after.minus(before).live; used > undeliveredMemory {
 		t.Errorf("the node holds %d MiB for them, more than %d", used>>20, undeliveredMemory>>20)
+	}
+}
+
+// stock gives the peer registrations whose records it delivers, with documents of about that many
+// bytes.
+func (p *falsePeer) stock(t *testing.T, count, size int) {
+	t.Helper()
+
+	type stored struct {
+		statement   []byte
+		disclosures []string
+	}
+
+	rng := rand.New(rand.NewPCG(1, 2))
+	records := make(map[directory.Hash]stored, count)
+	p.digests = announcements(count)
+
+	for i := range p.digests {
+		digest := &p.digests[i]
+		document, err := directory.ParseDocument(directory.KindAD, words(rng, size))
+		must(t, err)
+
+		now := time.Now().Unix()
+		change := &signed.Change{
+			Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: 1, Revision: digest.Revision, IssuedAt: now,
+			Since: now, Agent: fmt.Sprintf("stocked-%d", i), Document: document, Salt: signed.Salt{byte(i), byte(i >> 8)},
+			Owner: directory.IdentityOf(spiffeid.RequireFromPathf(p.name, "/agent/%d", i%32)),
+		}
+		disclosures := change.Disclosures()
+		statement, err := signed.Statement(signed.StatementFormat, change, disclosures)
+		must(t, err)
+
+		shown, m := signed.Disclosed(disclosures, directory.Grant{Audience: directory.Mesh, All: true})
+		digest.H, digest.M = directory.HashOf(statement), m
+		records[digest.H] = stored{statement, shown}
+	}
+
+	p.record = func(name directory.Hash) ([]byte, []string, bool) {
+		found, ok := records[name]
+		return found.statement, found.disclosures, ok
+	}
+}
+
+// Three peers fill their default quotas at a node with little memory. Its own domain's lookups are
+// answered all the while, and what it doesn't show for want of memory is said (finding 35).
+//
+// Requirement: FORM-009
+func TestPeersLeaveANodeMemoryForItsOwnDomain(t *testing.T) {
+	const (
+		limit = "128MiB"
+		count = 9_000 // of each peer
+	)
+
+	t.Setenv("GOMEMLIMIT", limit)
+
+	m := startMesh(t, "--domains", "1")
+	node, ada := m.Domains[0].Nodes[0], m.as(0, "agent/ada")
+
+	m.lookups(ada, node, time.Second)
+
+	var peers []*falsePeer
+
+	for i := range 3 {
+		peer := m.newFalsePeer(fmt.Sprintf("false-%d.test", i), func(p *falsePeer) { p.stock(t, count, 4000) })
+		peers = append(peers, peer)
+	}
+
+	settled := func() (shed []string, records, left uint64) {
+		for _, p := range peers {
+			status := m.peerStatus(node, p.name.Name())
+			records += status.Records
+			left += status.OverQuota + uint64(status.Missing)
+
+			if status.Shed {
+				shed = append(shed, p.name.Name())
+			}
+		}
+
+		return shed, records, left
+	}
+
+	for end := time.Now().Add(2 * time.Minute); ; {
+		m.lookups(ada, node, 2*time.Second) // fails if one is refused
+
+		if _, records, left := settled(); records+left == count*3 || time.Now().After(end) {
+			break
+		}
+	}
+
+	m.lookups(ada, node, 5*time.Second)
+
+	shed, records, left := settled()
+	_, ready, err := ask(t.Context(), &http.Client{}, http.MethodGet, node.Admin+"/readyz", nil)
+	must(t, err)
+	t.Logf("%d records are held, %d are not; shed: %q; %s; %v", records, left, shed, ready, m.memoryOf(node))
+
+	if left == 0 {
+		t.Error("the default quotas don't follow from the memory")
+	}
+
+	if len(shed) == 0 || !strings.Contains(string(ready), strings.Join(shed, " ")) {
+		t.Errorf("shed are %q, and the node says %s", shed, ready)
 	}
 }

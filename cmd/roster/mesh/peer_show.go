@@ -183,6 +183,10 @@ func addPeerHoldings(t *fieldTable, peer *apiclient.Peer) {
 		t.add("hidden", "yes; the peer has been unreachable for too long")
 	}
 
+	if peer.Shed {
+		t.add("shed", "yes; the node is short of memory and doesn't show its registrations")
+	}
+
 	t.add("records", usageOfLimit(peer.Records, peer.RecordsLimit))
 	t.add("bytes", usageOfLimit(peer.Bytes, peer.BytesLimit))
 	t.add("records missing", fmt.Sprint(peer.Missing))

@@ -1,0 +1,102 @@
+package federation
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/roster-mesh/roster/federation/replica"
+)
+
+// Where a node's memory ends, the records of the largest peers leave its index, before any request is
+// refused for want of memory (rule S17). The shares are of the memory limit; requests are refused
+// from .85 on (api/admission).
+const (
+	shedFrom    = .80 // from here on, an origin is not shown any more
+	showBelow   = .70 // an origin is shown again if the use stays below with it
+	memoryEvery = 100 * time.Millisecond
+	showEvery   = 10 * time.Second // between two origins that are shown again
+)
+
+// Memory that the records of an origin need in the index, for each record and for each byte of them
+// on disk, where they are compressed.
+const (
+	memoryPerRecord = 2048
+	memoryPerByte   = 2
+)
+
+// shortPause is the time between two pages of a pull while the node is short of memory.
+const shortPause = time.Second
+
+// isShort reports whether the node is short of memory.
+func (c *Config) isShort() bool { return c.MemoryInUse() >= shedFrom }
+
+// memory keeps the node's memory in use below its limit, until ctx ends.
+func (u *upkeep) memory(ctx context.Context) {
+	var shown time.Time
+
+	for wait(ctx, nil, u.cfg.Stretch.of(memoryEvery)) {
+		switch used := u.cfg.MemoryInUse(); {
+		case used >= shedFrom:
+			u.shedLargest(used)
+		case time.Since(shown) >= showEvery && u.showSmallest(used):
+			shown = time.Now()
+		}
+	}
+}
+
+// shedLargest takes the records of the largest origin that is shown out of the index. It collects
+// the garbage, so that the next look sees what that freed.
+func (u *upkeep) shedLargest(used float64) {
+	var (
+		largest *replica.Origin
+		most    float64
+	)
+
+	for _, origin := range u.origins.All() {
+		if need := u.need(origin); need > most && origin.Streams.Shown.Index.Len() > 0 {
+			largest, most = origin, need
+		}
+	}
+
+	if largest == nil || !largest.Streams.SetShed(true) {
+		return
+	}
+
+	records := largest.Status().Records
+	u.cfg.Logger.Warn("short of memory: a peer's registrations are not shown until there is room",
+		"origin", largest.Domain.Name(), "records", records, "in_use_percent", int(100*used))
+	runtime.GC()
+}
+
+// showSmallest shows the smallest origin again that was shed, if there is room for it. It reports
+// whether there was one.
+func (u *upkeep) showSmallest(used float64) bool {
+	var smallest *replica.Origin
+
+	least := showBelow - used
+	for _, origin := range u.origins.All() {
+		if need := u.need(origin); origin.Status().Shed && need < least {
+			smallest, least = origin, need
+		}
+	}
+
+	if smallest == nil || !smallest.Streams.SetShed(false) {
+		return false
+	}
+
+	u.cfg.Logger.Info("a peer's registrations are shown again", "origin", smallest.Domain.Name())
+
+	return true
+}
+
+// need estimates the share of the memory limit that an origin's records take in the index.
+func (u *upkeep) need(origin *replica.Origin) float64 {
+	if u.cfg.MemoryLimit <= 0 {
+		return 0
+	}
+
+	status := origin.Status()
+
+	return (memoryPerRecord*float64(status.Records) + memoryPerByte*float64(status.Bytes)) / float64(u.cfg.MemoryLimit)
+}
