@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 )
 
 // The bounds of the pool.
@@ -58,7 +60,21 @@ type pool struct {
 	mu      sync.Mutex
 	members map[spiffeid.ID]string // addresses, including this node's
 	sought  map[spiffeid.ID]*sought
+	lines   map[spiffeid.TrustDomain]*lineSampler // of domains that were allowed
 }
+
+// A lineSampler bounds the log lines about the members of one domain, because its nodes choose how
+// often they join and leave.
+type lineSampler struct {
+	rate    *rate.Limiter
+	skipped int // since the last line
+}
+
+// Of each domain a few lines are logged at once, and one every linesEvery.
+const (
+	linesEvery = 10 * time.Second
+	linesBurst = 6
+)
 
 // sought is a node that is not a member and that this node tries to reach.
 type sought struct {
@@ -89,6 +105,7 @@ func newPool(cfg *Config) *pool {
 	return &pool{
 		cfg: cfg, wake: make(chan struct{}, 1),
 		members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{},
+		lines: map[spiffeid.TrustDomain]*lineSampler{},
 	}
 }
 
@@ -267,8 +284,26 @@ func (p *pool) NotifyLeave(n *memberlist.Node) {
 	}
 }
 
+// log writes a line about a member, if its domain hasn't caused too many. p.mu is held.
 func (p *pool) log(what string, id spiffeid.ID) {
-	p.cfg.Logger.Info("gossip: "+what, slog.String("member", id.String()))
+	lines := p.lines[id.TrustDomain()]
+	if lines == nil {
+		lines = &lineSampler{rate: rate.NewLimiter(rate.Every(linesEvery), linesBurst)}
+		p.lines[id.TrustDomain()] = lines
+	}
+
+	if !lines.rate.Allow() {
+		lines.skipped++
+		return
+	}
+
+	attrs := []slog.Attr{slog.String("member", id.String())}
+	if lines.skipped > 0 {
+		attrs = append(attrs, slog.Int("lines_skipped", lines.skipped))
+		lines.skipped = 0
+	}
+
+	p.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "gossip: "+what, attrs...)
 }
 
 // address returns the address of a member.

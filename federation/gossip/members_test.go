@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -479,4 +481,43 @@ func TestTheSearchForNodesIsBounded(t *testing.T) {
 	if len(p.due(now, time.Minute, maxSought)) != 0 || len(p.sought) != 0 {
 		t.Error("who isn't allowed is looked for")
 	}
+}
+
+// A node that joins and leaves again and again fills no log: its domain has a few lines, and the
+// number of those left out is told. Other domains' lines are not left out for that (finding 37).
+//
+// Requirement: SEC-003
+func TestAMemberThatComesAndGoesFillsNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+
+		p := newPool(&Config{
+			Allow: func(spiffeid.ID) bool { return true }, Refused: func(string) {},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		flapping := &memberlist.Node{Name: pondNode("beta.test", "eve").String(), Meta: []byte("eve:1")}
+
+		for range 650 {
+			p.NotifyJoin(flapping)
+			p.NotifyLeave(flapping)
+			time.Sleep(15 * time.Millisecond)
+		}
+
+		p.NotifyJoin(&memberlist.Node{Name: pondNode("gamma.test", "n1").String(), Meta: []byte("gamma:1")})
+
+		if n := strings.Count(log.String(), "beta.test"); n > linesBurst+1 {
+			t.Errorf("ten seconds of joining and leaving write %d lines", n)
+		}
+
+		if !strings.Contains(log.String(), "gamma.test") {
+			t.Error("another domain's line is left out")
+		}
+
+		time.Sleep(linesEvery)
+		p.NotifyJoin(flapping)
+
+		if !strings.Contains(log.String(), "lines_skipped=") {
+			t.Errorf("the log doesn't tell that lines were left out: %s", log.String())
+		}
+	})
 }
