@@ -115,6 +115,9 @@ type Config struct {
 	// CheckBundle refuses a peer's bundle that another member found, unless this node has found the
 	// same one at the peer's bundle endpoint. It must not block. Nil accepts all.
 	CheckBundle func(peer spiffeid.TrustDomain, bundle []byte) error
+	// CheckAttestation refuses a signing key whose attestations don't hold. It must not block. Nil
+	// accepts all.
+	CheckAttestation func(signed.SigningKey) error
 	// Aside answers AskLeader for other members, while this one leads: state that is not in the
 	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte

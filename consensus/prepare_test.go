@@ -73,6 +73,63 @@ func TestAKeyIsOneNodes(t *testing.T) {
 	})
 }
 
+// A member's key brings no text as an attestation, and changes the node's key a few times at once. To
+// repeat a change is free (finding 38).
+func TestKeysChangeSeldomAndAttested(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, func(c *Config) {
+			c.CheckAttestation = func(key signed.SigningKey) error {
+				if key.Attestations[0] == "any text" {
+					return directory.Refuse(directory.BadRequest, "no attestation")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		attest := func(node string, b byte, attestation string) error {
+			return d.nodes[0].Attest(t.Context(), signed.SigningKey{Public: append(make([]byte, 31), b),
+				Node: must(alphaNode(node)), Attestations: []string{attestation}})
+		}
+		problem(t, attest("n0", 1, "any text"), directory.BadRequest)
+
+		var last byte
+
+		rotate := func(count int) (taken int) {
+			for i := range count {
+				err := attest("n0", byte(i), "a.b.c")
+				if err == nil {
+					taken++
+					last = byte(i)
+				} else if directory.ProblemOf(err) != directory.RateLimited {
+					t.Fatal(err)
+				}
+			}
+
+			return taken
+		}
+		if taken := rotate(150); taken != keyChangeBurst {
+			t.Errorf("%d of 150 rotations are taken, want %d", taken, keyChangeBurst)
+		}
+
+		if err := attest("n0", last, "a.b.c"); err != nil {
+			t.Errorf("what is in force is refused: %v", err)
+		}
+
+		if err := attest("n1", 200, "a.b.c"); err != nil {
+			t.Errorf("another node waits for it: %v", err)
+		}
+
+		time.Sleep(2 * keyChangeEvery)
+
+		if taken := rotate(5); taken != 2 {
+			t.Errorf("%d changes are taken after two intervals, want 2", taken)
+		}
+	})
+}
+
 func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 	d := newDomain(t, 3, func(c *Config) { c.Rules = Rules{BytesPerOwner: 1000} })
 	d.ready()

@@ -22,6 +22,7 @@ import (
 type preparer struct {
 	cfg     *Config
 	replica *Replica
+	keys    keyPace
 }
 
 // checkPeering refuses a peering that is impossible or over a bound.
@@ -236,12 +237,26 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 	return command, nil
 }
 
-// prepareKey makes the command that attests a key, unless apply would ignore it.
+// prepareKey makes the command that attests a key, unless apply would ignore it. Any text would
+// become a part of the key document, and every peer would refuse the document for it: so the
+// attestations are judged here, and how often a node has another key.
 func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
+	err := p.replica.state.Keys().CheckAttest(attest)
+	changes := p.replica.state.Keys().Changes(attest)
+	p.replica.mu.RUnlock()
 
-	return &state.Command{Attest: attest}, p.replica.state.Keys().CheckAttest(attest)
+	if err == nil && p.cfg.CheckAttestation != nil {
+		err = p.cfg.CheckAttestation(signed.SigningKey{
+			Public: attest.Public, Node: attest.Node, Attestations: attest.Attestations,
+		})
+	}
+
+	if err == nil && changes {
+		err = p.keys.take(attest)
+	}
+
+	return &state.Command{Attest: attest}, err
 }
 
 // permit asks policy about the contents of a registration, if another member brings them: that member has

@@ -385,6 +385,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	}
 
 	n.keeper, cfg.CheckBundle = keeper, keeper.Confirm
+	cfg.CheckAttestation = func(key signed.SigningKey) error { return trust.CheckAttestations(key, n.bundles) }
 
 	store, err := consensus.Open(cfg)
 	if err != nil {

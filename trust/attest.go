@@ -134,6 +134,19 @@ func parseAttestation(payload []byte) (*attestation, error) {
 	return a, nil
 }
 
+// CheckAttestations refuses a node's signing key unless all of its attestations hold now, by the
+// authorities of the node's domain.
+func CheckAttestations(key signed.SigningKey, bundles *Bundles) error {
+	for _, attestation := range key.Attestations {
+		if _, err := verifyAttestation(attestation, key, key.Node.TrustDomain(), bundles, time.Now()); err != nil {
+			return directory.Refuse(directory.BadRequest, "an attestation of the signing key of %s does not hold: %w",
+				key.Node, err)
+		}
+	}
+
+	return nil
+}
+
 // verifyAttestation checks that jws attests key at the time now, by an SVID that
 // the domain's authorities certify then, and returns when that ends.
 func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source,

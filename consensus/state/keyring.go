@@ -94,6 +94,13 @@ func (k *Keyring) CheckAttest(attest *Attest) error {
 	return nil
 }
 
+// Changes reports whether a key would change the key document.
+func (k *Keyring) Changes(attest *Attest) bool {
+	old, known := k.byNode[attest.Node]
+
+	return !known || !bytes.Equal(old.Public, attest.Public) || !slices.Equal(old.Attestations, attest.Attestations)
+}
+
 // CheckRevoke refuses a key id that is malformed or for which there is no room.
 func (k *Keyring) CheckRevoke(revoke *Revoke) error {
 	switch _, err := directory.ParseHash(revoke.Key); {
@@ -118,8 +125,7 @@ func (k *Keyring) attest(c *Attest) {
 		return
 	}
 
-	old, known := k.byNode[c.Node]
-	if known && old.Public.Equal(key.Public) && slices.Equal(old.Attestations, key.Attestations) {
+	if !k.Changes(c) {
 		return
 	}
 
