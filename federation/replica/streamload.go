@@ -18,6 +18,7 @@ func (ss *streams) loadStreams(saved store.Origin) error {
 	}
 
 	ss.Shown.shed = ss.Cfg.IsShort()
+
 	last := map[directory.Audience]uint64{}
 	for _, st := range streams {
 		last[st.Id.Audience] = st.Id.Epoch // they come ascending

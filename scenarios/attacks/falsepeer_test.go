@@ -61,7 +61,7 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 		Peerings: func() []directory.Peering {
 			return []directory.Peering{{Domain: alpha, State: directory.PeeringActive, Mesh: true}}
 		},
-		Client: func(spiffeid.TrustDomain) *http.Client { return http.DefaultClient },
+		Client: func(spiffeid.TrustDomain) *http.Client { return &http.Client{} }, // it asks nobody
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	must(m.t, err)
