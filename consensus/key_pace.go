@@ -39,7 +39,9 @@ func (k *keyPace) take(attest *state.Attest) error {
 		}
 
 		if len(k.byNode) >= maxKeyPaces {
-			maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, pace *rate.Limiter) bool { return pace.Tokens() >= keyChangeBurst })
+			maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, idle *rate.Limiter) bool {
+				return idle.Tokens() >= keyChangeBurst
+			})
 		}
 
 		pace = rate.NewLimiter(rate.Every(keyChangeEvery), keyChangeBurst)

@@ -23,8 +23,8 @@ type front struct {
 type frontHandlers struct{ admin, health, metrics http.Handler }
 
 // show answers with metrics, if there are any yet, and with whether the node serves, and without
-// which domains, if shed isn't nil. The listeners for other machines have places of their own for scrapes, so that those of the
-// admin listener stay free.
+// which domains, if shed isn't nil. The listeners for other machines have places of their own for
+// scrapes, so that those of the admin listener stay free.
 func (f *front) show(metrics *metrics.Set, ready func() error, shed func() []string) {
 	hosts := func() []string { return *f.hosts.Load() }
 	config := func(withMetrics bool, ready func() error) api.AdminConfig {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/egress"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/port"
@@ -40,7 +41,10 @@ func (n Network) orTCP() Network {
 
 	if n.Dial == nil {
 		n.resolve = net.DefaultResolver.LookupHost
-		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+		// Peers name addresses too, in key documents and by gossip.
+		d := &net.Dialer{
+			Timeout: 5 * time.Second, KeepAlive: 15 * time.Second, Control: egress.Control(egress.Anywhere),
+		}
 		n.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
 

@@ -149,8 +149,8 @@ var layers = map[string][]string{
 	// apart, since it has a schema validator
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
-		"directory/spelling", "discovery", "trust",
+	"node": {"directory", "directory/egress", "directory/operatorproof", "directory/index", "directory/contain",
+		"directory/problem", "directory/spelling", "discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
@@ -224,7 +224,8 @@ var layers = map[string][]string{
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
-		"api/operator", "scenarios/home"},
+		"api/operator", "scenarios/home",
+		"federation", "directory/index", "api/wire"}, // a false peer
 	"deploy/release":    {"cmd/roster/release"}, // the names of a release's files
 	"scenarios/home":    {},
 	"scenarios/mutants": {},

@@ -668,7 +668,8 @@ func (d *diagnosis) peerAddresses(p wire.Peer) {
 func (d *diagnosis) peerQuotas(p wire.Peer) {
 	if p.Shed {
 		d.say("records of "+p.Domain, StatusFailed, "give the node more memory, or lower the quotas of its peers: "+
-			"\"roster peer set "+p.Domain+" --records N --bytes N\"", "the node is short of memory and doesn't show them")
+			"\"roster peer set "+p.Domain+" --records N --bytes N\"",
+			"the node is short of memory and doesn't show them")
 	}
 
 	for _, use := range metrics.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {

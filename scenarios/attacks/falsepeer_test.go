@@ -272,7 +272,8 @@ func (p *falsePeer) stock(t *testing.T, count, size int) {
 		now := time.Now().Unix()
 		change := &signed.Change{
 			Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: 1, Revision: digest.Revision, IssuedAt: now,
-			Since: now, Agent: fmt.Sprintf("stocked-%d", i), Document: document, Salt: signed.Salt{byte(i), byte(i >> 8)},
+			Since: now, Agent: fmt.Sprintf("stocked-%d", i), Document: document,
+			Salt:  signed.Salt{byte(i), byte(i >> 8)},
 			Owner: directory.IdentityOf(spiffeid.RequireFromPathf(p.name, "/agent/%d", i%32)),
 		}
 		disclosures := change.Disclosures()

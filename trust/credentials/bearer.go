@@ -144,7 +144,7 @@ func (c *Verifier) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	id := identityOrNobody(sub)
 
 	spiffe, ok := id.SPIFFE()
-	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" {
+	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" || strings.HasPrefix(spiffe.Path(), directory.ReservedPath) {
 		return nil, refuseToken(ReasonSubject)
 	}
 

@@ -240,7 +240,8 @@ func (d *door) particular(t testing.TB) []hostile {
 		"wimse://alpha.test/agent/../eve", "wimse://alpha.test/./ada", "https://alpha.test/agent/ada",
 		"oauth:https://login.alpha.test#ada",
 		"wimse://alpha.test/" + strings.Repeat("x", 2048), "wimse://alpha.test/agent/\u00e4da",
-		" wimse://alpha.test/agent/ada",
+		" wimse://alpha.test/agent/ada", "wimse://alpha.test/roster/node/1", "wimse://alpha.test/roster/source/crawl",
+		"spiffe://alpha.test/roster/gateway/1",
 	} {
 		wit("sub "+sub, ReasonSubject, func(j *jwt) { j.claims["sub"] = sub })
 	}
@@ -408,7 +409,7 @@ func (d *door) hostileJWTSVIDs(t testing.TB) (list []hostile) {
 		"", "ada", "spiffe://alpha.test", "spiffe://alpha.test/", "SPIFFE://alpha.test/agent/ada",
 		"spiffe://Alpha.test/agent/ada", "spiffe://alpha.test/agent/ada/",
 		"spiffe://alpha.test/agent/%61da", "spiffe://alpha.test:443/agent/ada", "wimse://alpha.test/agent/ada",
-		"oauth:" + doorIssuer + "#ada", "https://alpha.test/agent/ada",
+		"oauth:" + doorIssuer + "#ada", "https://alpha.test/agent/ada", "spiffe://alpha.test/roster/node/1",
 	} {
 		add("sub "+sub, ReasonSubject, func(j *jwt) { j.claims["sub"] = sub })
 	}

@@ -107,6 +107,12 @@ func (c *Verifier) identityToken(text string, now time.Time) (*token, directory.
 		return nil, id, refuseToken(ReasonSubject)
 	}
 
+	// The programs of a domain's directory have certificates. No token makes anyone one of them,
+	// whatever the scheme of its subject.
+	if strings.HasPrefix(strings.TrimPrefix(subject, domain), directory.ReservedPath) {
+		return nil, id, refuseToken(ReasonSubject)
+	}
+
 	keys, allowed := c.issuerKeys(id, domain, t)
 	if keys == nil {
 		return nil, id, refuseToken(ReasonIssuer)
