@@ -114,8 +114,8 @@ func retryAfter(text string) int {
 	return 0
 }
 
-// explain turns an error on the way to the agent into the client's error. The agent's owner also
-// gets the class of a failure to exchange anything, and the operator finds it in the log.
+// explain turns an error on the way to the agent into the client's error. The agent's owner and
+// operators also get the class of a failure to exchange anything, which is logged at a bounded rate.
 func (i *invocation) explain(ctx context.Context, err error) error {
 	var told *directory.Error
 	if explained := explain(ctx, err); !errors.As(explained, &told) || told.Problem != directory.AgentFailed ||
@@ -131,11 +131,17 @@ func (i *invocation) explain(ctx context.Context, err error) error {
 		return told
 	}
 
-	i.g.cfg.Logger.Info("calling an agent failed", "origin", i.e.Origin.Name(), "agent", i.e.Agent,
-		"request_id", i.in.RequestID, "err", err)
+	if i.g.lines.Allow() {
+		i.g.cfg.Logger.Info("calling an agent failed", "origin", i.e.Origin.Name(), "agent", i.e.Agent,
+			"request_id", i.in.RequestID, "err", err)
+	}
 
-	if !i.in.Caller.IsZero() && i.in.Caller == i.e.Owner {
+	switch caller := i.in.Caller; {
+	case caller.IsZero():
+	case caller == i.e.Owner:
 		told.Detail += " (to you as the owner: " + classOf(err) + ")"
+	case i.g.cfg.Operates != nil && i.g.cfg.Operates(caller):
+		told.Detail += " (to you as an operator: " + classOf(err) + ")"
 	}
 
 	return told

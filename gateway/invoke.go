@@ -18,6 +18,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"golang.org/x/time/rate"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/schema"
@@ -57,8 +59,17 @@ type Config struct {
 	// by the agent's name or rid, with DOMAIN/ before those of other domains. No others
 	// are passed on (draft-cui, 7).
 	PassHeaders map[string][]string
-	Logger      *slog.Logger // slog's default if it is nil
+	// Operates tells whether an identity is an operator, who gets the class of a failure to reach an
+	// agent as its owner does; nil is no.
+	Operates func(directory.Identity) bool
+	Logger   *slog.Logger // slog's default if it is nil
 }
+
+// Lines of the log about agents that can't be reached: any caller causes one by each call.
+const (
+	failureLineEvery = 5 * time.Second
+	failureLines     = 20 // at once
+)
 
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for
 // concurrent use.
@@ -69,6 +80,7 @@ type Gateway struct {
 	rateLimits rateLimits
 	tokens     tokens
 	sessions   sessions
+	lines      *rate.Limiter // of the log, about agents that can't be reached
 	lifecycle
 }
 
@@ -82,7 +94,7 @@ func New(cfg Config) *Gateway {
 	cfg.PerSecond = cmp.Or(cfg.PerSecond, DefaultPerSecond)
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	gateway := &Gateway{cfg: cfg}
+	gateway := &Gateway{cfg: cfg, lines: rate.NewLimiter(rate.Every(failureLineEvery), failureLines)}
 	gateway.lifecycle.init()
 	gateway.judgements.init(cfg.Division)
 	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond, cfg.Division)
@@ -253,7 +265,11 @@ func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *age
 
 		w = &agentTask{*task, strings.TrimPrefix(at, "/")}
 
-		return w.CheckInput(budget)
+		if err := w.CheckInput(budget); err != nil {
+			return err
+		}
+
+		return i.judgeWithheld(&w.Task, budget)
 	})
 	if err != nil {
 		return nil, err

@@ -143,8 +143,8 @@ func has(tools []tool, name string) bool {
 }
 
 // pick finds the tool that is meant among those that a server lists, and judges the
-// input by its schema. For a caller from whom the registration's operations are withheld,
-// the agent judges, and no error tells of tools.
+// input by its schema. For a caller from whom the registration's operations are withheld, no error
+// tells of tools or of the schema.
 func (i *invocation) pick(ctx context.Context, list toolList, w *agentTask) (string, error) {
 	var names []string
 	for _, t := range list.tools {
@@ -153,19 +153,20 @@ func (i *invocation) pick(ctx context.Context, list toolList, w *agentTask) (str
 			continue
 		}
 
-		if i.withheld {
-			w.Operation = invoke.Operation{Name: t.name}
-			return t.name, nil
-		}
-
 		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
 		w.TakeText()
 
-		return t.name, i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
+		err := i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
+		if i.whole != nil {
+			w.Operation = invoke.Operation{Name: t.name}
+			err = withoutDetails(err)
+		}
+
+		return t.name, err
 	}
 
 	described := "; it has " + strings.Join(names, ", ")
-	if i.withheld {
+	if i.whole != nil {
 		described = ""
 	}
 

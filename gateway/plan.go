@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/schema"
 )
 
 // A plan is how an agent is called, as far as its registration's contents say: it is
@@ -19,7 +20,7 @@ import (
 type plan struct {
 	of       contents
 	contract *invoke.Contract  // by what the caller sees, which errors may name
-	withheld bool              // the caller doesn't see all operations and schemas
+	whole    *invoke.Contract  // with what is withheld, if the caller doesn't see all operations and schemas
 	binding  directory.Binding // zero if none has a driver
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	a2a      a2aInterface      // the binding's, of an agent that speaks A2A
@@ -93,7 +94,7 @@ func (p *plans) of(entry *directory.Entry, redaction directory.Redaction) *plan 
 
 func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *plan {
 	p := &plan{of: is}
-	p.contract, p.withheld = contractOf(e, redaction)
+	p.contract, p.whole = contractOf(e, redaction)
 	// The contract's parts are of the document's text, twice, however small that is at rest.
 	p.size = len(is.document.StoredBytes()) + 2*len(is.document.Bytes()) + 1024
 	projection := e.Projection()
@@ -108,7 +109,12 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 		}
 	}
 
-	for _, operation := range p.contract.Operations {
+	judging := p.contract
+	if p.whole != nil {
+		judging = p.whole
+	}
+
+	for _, operation := range judging.Operations {
 		p.schemas += len(operation.Input) + len(operation.Output)
 	}
 
@@ -121,22 +127,64 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 	return p
 }
 
-// contractOf returns the contract by a caller's view of a registration, and whether the
-// caller doesn't see all operations and schemas. A withheld operation doesn't exist for the
-// caller, and nothing is judged by a withheld schema: both would show in errors (S10).
-func contractOf(e *directory.Entry, redaction directory.Redaction) (contract *invoke.Contract, withheld bool) {
+// contractOf returns the contract by a caller's view of a registration and, if the caller doesn't
+// see all operations and schemas, the whole one. A withheld operation doesn't exist for the caller
+// (S10). A withheld schema judges the input all the same, and the refusal tells nothing of it.
+func contractOf(e *directory.Entry, redaction directory.Redaction) (contract, withheld *invoke.Contract) {
 	whole := invoke.ContractOf(e)
 
 	seen := kinds.Redact(e, redaction)
 	if seen == e {
-		return whole, false
+		return whole, nil
 	}
 
 	contract = invoke.ContractOf(seen)
-
-	return contract, !slices.EqualFunc(contract.Operations, whole.Operations, func(a, b invoke.Operation) bool {
+	if slices.EqualFunc(contract.Operations, whole.Operations, func(a, b invoke.Operation) bool {
 		return a.Name == b.Name && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Output, b.Output)
-	})
+	}) {
+		return contract, nil
+	}
+
+	return contract, whole
+}
+
+// judgeWithheld judges the input of a task by the schema that its caller doesn't see, if the task's
+// operation is one of the whole contract, or that has only one.
+func (p *plan) judgeWithheld(task *invoke.Task, budget *schema.Budget) error {
+	if p.whole == nil {
+		return nil
+	}
+
+	operations := p.whole.Operations
+
+	n := slices.IndexFunc(operations, func(o invoke.Operation) bool { return o.Name == task.Name })
+	if n < 0 && task.Name == "" && len(operations) == 1 {
+		n = 0
+	}
+
+	if n < 0 {
+		return nil
+	}
+
+	hidden := *task
+	hidden.Operation = operations[n]
+	hidden.TakeText()
+	task.Value = hidden.Value
+
+	return withoutDetails(hidden.CheckInput(budget))
+}
+
+// withoutDetails is a refusal of an input by a schema that the caller doesn't see.
+func withoutDetails(err error) error {
+	switch directory.ProblemOf(err) {
+	case directory.BadInput:
+		return directory.Refuse(directory.BadInput, "the input doesn't fit the operation's schema, which is withheld "+
+			"from you")
+	case directory.NotInvocable:
+		return directory.Refuse(directory.NotInvocable, "the operation's input schema can't be used")
+	}
+
+	return err
 }
 
 func hasSkill(p *directory.Projection, name string) bool {

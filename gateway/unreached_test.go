@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/gateway"
@@ -22,7 +24,11 @@ import (
 func TestWhyAnAgentWasNotReached(t *testing.T) {
 	var log bytes.Buffer
 
-	s := newStage(t, func(c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	operator := directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/ops/operator"))
+	s := newStage(t, func(c *gateway.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c.Operates = func(id directory.Identity) bool { return id == operator }
+	})
 
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
@@ -44,24 +50,35 @@ func TestWhyAnAgentWasNotReached(t *testing.T) {
 		e := aidip(t, address, `"operations": [`+translate+`]`)
 		sent := strings.HasPrefix(want, "http:")
 
-		for _, owns := range []bool{true, false} {
+		for caller, isTold := range map[directory.Identity]bool{
+			e.Owner: true, operator: true, directory.IdentityOf(beta): false,
+		} {
 			log.Reset()
 
-			in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(beta)}
-			if owns {
-				in.Caller = e.Owner
-			}
+			in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: caller}
 
 			_, err := s.Invoke(t.Context(), e, in)
 
 			var told *directory.Error
 			if !errors.As(err, &told) || told.Problem != directory.AgentFailed ||
-				strings.Contains(told.Detail, want) != owns ||
+				strings.Contains(told.Detail, want) != isTold ||
 				strings.Contains(told.Detail, "nothing was sent") == sent ||
 				!strings.Contains(log.String(), "calling an agent failed") {
-				t.Errorf("%s, to the owner %v: %v; log %s", address, owns, err, &log)
+				t.Errorf("%s, to %s: %v; log %s", address, caller, err, &log)
 			}
 		}
+	}
+
+	// Any caller causes a line by each call, so their rate is bounded.
+	log.Reset()
+
+	e := aidip(t, strings.Replace(gone.URL, "http:", "https:", 1), `"operations": [`+translate+`]`)
+	for range 60 {
+		_, _ = s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"a"}`), Caller: e.Owner})
+	}
+
+	if lines := strings.Count(log.String(), "calling an agent failed"); lines > 30 {
+		t.Errorf("60 calls made %d lines", lines)
 	}
 }
 

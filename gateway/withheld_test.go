@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -79,6 +80,59 @@ func TestWithheldOperationsShowInNoError(t *testing.T) {
 		// A caller who sees them is helped as ever.
 		if got := s.outcome(t, withheld, directory.Redaction{}, "unknown", `{}`); !containsCanary(got, "") {
 			t.Errorf("%s: a caller who sees the operations is told %s", protocol, got)
+		}
+	}
+}
+
+// An input is judged by a schema that is withheld from its caller, too: the agent isn't called with
+// one that breaks it, and the refusal tells nothing of the schema.
+//
+// Requirement: AI-008, SEC-014
+func TestAWithheldSchemaJudgesWithoutAWord(t *testing.T) {
+	s := newStage(t, nil)
+
+	var calls atomic.Int32
+
+	agent := s.agent(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"text": "done"}`)
+	})
+	tools := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	mcp.AddTool(tools, &mcp.Tool{Name: "canary", Description: "Repeats."},
+		func(context.Context, *mcp.CallToolRequest, struct {
+			Field int `json:"canary_field"`
+		}) (*mcp.CallToolResult, any, error) {
+			calls.Add(1)
+			return nil, map[string]string{"text": "done"}, nil
+		})
+
+	server := s.agent(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil).ServeHTTP)
+
+	const one = `, "capabilities": [{"name": "canary", "type": "tool", "input_schema": {"type": "object",
+		"required": ["canary_field"], "properties": {"canary_field": {"type": "integer"}}}}]`
+
+	for protocol, endpoint := range map[string]string{"https": agent.URL, "mcp": server.URL} {
+		e := entry(t, directory.KindAD, "agent", fmt.Sprintf(`{"base": %q, "protocols": [%q]%s}`, endpoint,
+			protocol, one))
+		hidden := directory.Withhold("capabilities")
+
+		before := calls.Load()
+
+		got := s.outcome(t, e, hidden, "", `{"canary_field": "text"}`)
+		if calls.Load() != before || !strings.Contains(got, string(directory.BadInput)) ||
+			containsCanary(got, "canary_field") {
+			t.Errorf("%s: a bad input reached the agent (%d), or was answered by %s", protocol, calls.Load(), got)
+		}
+
+		if got := s.outcome(t, e, hidden, "", `{"canary_field": 5}`); calls.Load() != before+1 ||
+			!strings.Contains(got, "done") {
+			t.Errorf("%s: a good input: %s", protocol, got)
+		}
+
+		if got := s.outcome(t, e, directory.Redaction{}, "", `{"canary_field": "text"}`); calls.Load() != before+1 ||
+			!strings.Contains(got, "/canary_field") {
+			t.Errorf("%s: a caller who sees the schema is told %s", protocol, got)
 		}
 	}
 }

@@ -36,8 +36,11 @@ func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.L
 // isOperator reports whether policy lets an identity do the least that operators do.
 func (n *Node) isOperator(id string) bool {
 	identity, err := directory.ParseIdentity(id)
-	return err == nil && n.policy.Operate(identity, "raft.read").Allow
+	return err == nil && n.operates(identity)
 }
+
+// operates is isOperator of a parsed identity.
+func (n *Node) operates(id directory.Identity) bool { return n.policy.Operate(id, "raft.read").Allow }
 
 // serve runs s on ln until its turn to stop comes.
 func (n *Node) serve(name string, server *http.Server, ln net.Listener) {

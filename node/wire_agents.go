@@ -41,7 +41,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
 		Concurrent: c.Concurrent, PerSecond: c.PerSecond, KeyWindow: c.KeyWindow, PassHeaders: c.PassHeaders,
 		Division: n.cfg.Limits.Shares.Division(), Claims: n.store, Tokens: &n.outbound, Domain: n.cfg.TrustDomain,
-		Logger: n.log,
+		Operates: n.operates, Logger: n.log,
 	})
 	n.life.onStop("invocations", g.Close)
 
