@@ -170,13 +170,20 @@ func (c *contacts) follow(follows bool) {
 
 	clear(c.promoted) // of an earlier term
 
-	c.since = time.Now()
+	// The silence began with the leader's, which elections notice late.
+	c.since = time.Now().Add(-noticedWithin)
 	for id, at := range c.heard {
 		if time.Since(at) > SilentAfter {
 			delete(c.heard, id)
+		} else if at.After(c.since) {
+			c.since = at
 		}
 	}
 }
+
+// noticedWithin bounds how long before this member lost its leader the silence of others may have begun:
+// so each has at least the rest of SilentAfter to answer.
+const noticedWithin = SilentAfter - time.Second
 
 // A duplicate is a second process with the identity of a member.
 type duplicate struct {
