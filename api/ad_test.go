@@ -123,7 +123,7 @@ func TestPolicyIsAskedFirst(t *testing.T) {
 	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/ad/r?agent=free", aDocument), 503)
 	// and on an update with a body, which claims anew
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/"+rid(1), `{"version":"2"}`), 403)
-	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/"+rid(1), ""), 503)
+	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/"+rid(1), ""), 403)
 }
 
 // A registration of another domain is found by its mirror path, and by its rid

@@ -53,7 +53,8 @@ func (h *histories) judge(from spiffeid.ID, claim transport.Claim) error {
 	err := fmt.Errorf("%w: this node has %s and %s has %s", ErrOtherHistory, own, from, claim.History)
 	if h.note(from, claim) {
 		h.log.Error("refusing a node of the domain that has another history; "+
-			"docs/runbooks.md#two-histories says what to do", "node", from, "history", claim.History, "own", own)
+			"docs/runbooks.md#two-histories says what to do", "node", from, "history", claim.History.String(),
+			"own", own.String())
 	}
 
 	h.stopIfOutnumbered()

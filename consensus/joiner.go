@@ -330,7 +330,7 @@ func (j *joiner) begin(answers *survey) error {
 	}
 
 	seats := append(found, answers.waived()...)
-	j.log.Info("beginning the domain", "members", len(seats), "history", name)
+	j.log.Info("beginning the domain", "members", len(seats), "history", name.String())
 
 	if err := j.group.raft.BootstrapCluster(configurationOf(seats)).Error(); err != nil {
 		return fmt.Errorf("begin the domain: %w", err)

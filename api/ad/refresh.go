@@ -70,6 +70,10 @@ func (h *Handler) renew(
 
 	for i, renewal := range renewals {
 		entry, rid, err := h.renewable(call, renewal, catchUp)
+		if directory.ProblemOf(err) == directory.Unavailable { // nothing of the list can be renewed
+			return outcome, nil, err
+		}
+
 		if err != nil {
 			renewed[i] = refusedRenewal(err)
 			continue

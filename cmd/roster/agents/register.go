@@ -209,11 +209,8 @@ func (r *registrant) noteVisibility(visibility string) {
 	}
 }
 
-// The visibilities that name no peer.
-var (
-	visibleInDomain = directory.Visibility{}.String()
-	visibleInMesh   = directory.Visibility{Mesh: true}.String()
-)
+// visibleInDomain is the visibility of the own domain alone.
+var visibleInDomain = directory.Visibility{}.String()
 
 // checkName refuses a name that no directory accepts, and notes a space inside of one: it is
 // hard to see and to type.
