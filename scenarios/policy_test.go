@@ -60,7 +60,7 @@ when { resource.agent like "secret-*" };
 		t.Fatal(err)
 	}
 
-	p.must(0, 0, "policy", "apply", file)
+	p.must(0, 0, "policy", "apply", file, "--yes")
 
 	var gone *apiclient.Error
 	if _, err := eve.Get(ctx, "secret-plan"); !errors.As(err, &gone) || gone.Status != http.StatusNotFound {

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -271,6 +272,18 @@ func TestASilentPeerIsSeenEverywhere(t *testing.T) {
 	hole := newBlackHole(t, target.Host)
 	p.must(0, 0, "peer", "set", hidden.TrustDomain, "--nodes", "https://"+hole.listener.Addr().String())
 	p.kill(hidden.Nodes[0]) // it holds pulls at the old address
+
+	// It tells the nodes that it reaches where it is reached: there, too.
+	text, err := os.ReadFile(hidden.Nodes[0].Config)
+	if err == nil {
+		err = os.WriteFile(hidden.Nodes[0].Config, bytes.ReplaceAll(text, []byte("api: "+hidden.Nodes[0].API),
+			[]byte("api: https://"+hole.listener.Addr().String())), 0o600)
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	p.restart(hidden.Nodes[0])
 
 	for _, domain := range []string{stopped.TrustDomain, hidden.TrustDomain} {

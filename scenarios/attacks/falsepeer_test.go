@@ -297,8 +297,8 @@ func (p *falsePeer) stock(t *testing.T, count, size int) {
 // Requirement: FORM-009
 func TestPeersLeaveANodeMemoryForItsOwnDomain(t *testing.T) {
 	const (
-		limit = "128MiB"
-		count = 9_000 // of each peer
+		limit = "192MiB"
+		count = 12_000 // of each peer
 	)
 
 	t.Setenv("GOMEMLIMIT", limit)

@@ -78,7 +78,7 @@ func TestRecordsForAPeerDelayNobody(t *testing.T) {
 		})
 	}
 
-	peer := m.foreign(1, "/roster/node", 1)[0]
+	peer := m.foreign(1, "/roster/node", 2)[1] // of node 1, which the peer's key document lists
 	names := m.recordNames(peer, node)
 
 	if len(names) < recordAgents {
