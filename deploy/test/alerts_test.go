@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -49,8 +50,8 @@ func says(t *testing.T, command func() *exec.Cmd, texts ...string) {
 // gapRegistrations are more than a page of gossip lists.
 const gapRegistrations = 120
 
-// The peer's nodes have moved and nobody set their addresses, while this node was down for longer than
-// gossip announces the changes that it missed. It hears how far the peer is, and can't pull the rest.
+// The peer's nodes have moved to where this domain doesn't reach them, while this node was down for longer
+// than gossip announces the changes that it missed. It hears how far the peer is, and can't pull the rest.
 //
 // Requirement: OPS-029
 func TestAlertsOfAGap(t *testing.T) {
@@ -66,9 +67,28 @@ func TestAlertsOfAGap(t *testing.T) {
 	run(t, operator(t, dir, alpha.TrustDomain, node.API, "peer", "set", beta.TrustDomain,
 		"--nodes", "https://127.0.0.1:1"))
 
-	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
+	moved := beta.Nodes[0]
+	for _, pid := range []int{node.PID, moved.PID} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Its nodes say where they are reached, too.
+	text, err := os.ReadFile(moved.Config)
+	if err == nil {
+		err = os.WriteFile(moved.Config, bytes.ReplaceAll(text, []byte("api: "+moved.API),
+			[]byte("api: https://127.0.0.1:1")), 0o600)
+	}
+
+	if err != nil {
 		t.Fatal(err)
 	}
+
+	start(t, "beta again", exec.Command(binary(t), "serve", "--config", moved.Config))
+	until(t, "beta answers", func() error {
+		return operator(t, dir, beta.TrustDomain, moved.API, "status").Run()
+	})
 
 	var all sync.WaitGroup
 	for first := range 4 {
