@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -40,36 +41,49 @@ func (a *access) listsNode(id spiffeid.ID) bool {
 // newcomers are nodes of peers that their domains' key documents don't list.
 type newcomers struct {
 	mu   sync.Mutex
-	seen map[spiffeid.ID]time.Time // first, at most maxNewcomers
+	seen map[spiffeid.TrustDomain]map[spiffeid.ID]time.Time // first, at most maxNewcomers of a domain
 }
 
-// Bounds of nodes that no key document lists: for how long one may ask for key documents, and how many are
-// remembered.
+// Bounds of nodes that no key document lists: for how long one may ask for key documents, for how long it
+// is remembered at least, and how many are of each domain.
 const (
 	greetTime    = time.Minute
-	maxNewcomers = 1024
+	greetedFor   = time.Hour
+	maxNewcomers = 64
 )
 
-// isNew reports whether a node was first seen less than greetTime ago. Without room for it, it is not new.
+// isNew reports whether a node was first seen less than greetTime ago. Without room for it, it is not new:
+// a peer that makes up nodes takes no room of another's.
 func (n *newcomers) isNew(id spiffeid.ID, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	if n.seen == nil {
-		n.seen = map[spiffeid.ID]time.Time{}
+	nodes := n.seen[id.TrustDomain()]
+	if first, known := nodes[id]; known {
+		return now.Sub(first) < greetTime
 	}
 
-	first, known := n.seen[id]
-	if !known {
-		if len(n.seen) >= maxNewcomers {
-			return false
+	if len(nodes) >= maxNewcomers {
+		maps.DeleteFunc(nodes, func(_ spiffeid.ID, first time.Time) bool { return now.Sub(first) > greetedFor })
+	}
+
+	if len(nodes) >= maxNewcomers {
+		return false
+	}
+
+	if nodes == nil {
+		nodes = map[spiffeid.ID]time.Time{}
+
+		if n.seen == nil {
+			n.seen = map[spiffeid.TrustDomain]map[spiffeid.ID]time.Time{}
 		}
 
-		first = now
-		n.seen[id] = now
+		n.seen[id.TrustDomain()] = nodes
 	}
 
-	return now.Sub(first) < greetTime
+	nodes[id] = now
+
+	return true
 }
 
 // lists reports whether a domain may have the mesh stream of origin, according to the

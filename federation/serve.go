@@ -91,14 +91,17 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.tellStanding(w, id.TrustDomain())
 		}
 
-		if !ok || !s.admits(id) && !(r.URL.Path == protocol.PathKeys && s.greets(id)) {
+		listed := ok && s.admits(id)
+		if !listed && !(ok && r.URL.Path == protocol.PathKeys && s.greets(id)) {
 			s.refuse(w, directory.Refuse(directory.Forbidden,
 				"these routes are for nodes of this domain and of its active peers"))
 
 			return
 		}
 
-		s.noteAddress(id, r.Header)
+		if listed {
+			s.noteAddress(id, r.Header)
+		}
 
 		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: s.traffic, To: id.TrustDomain()}
 

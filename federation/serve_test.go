@@ -399,7 +399,17 @@ func TestANodeThatNoKeyDocumentListsGetsKeysAlone(t *testing.T) {
 			}
 		}
 
-		want("GET", keys, 200)
+		stated := httptest.NewRequestWithContext(t.Context(), "GET", keys, nil)
+		stated.Header.Set(callerHeader, stranger)
+		stated.Header.Set(protocol.HeaderAddress, "https://192.0.2.9:8400")
+
+		w := httptest.NewRecorder()
+		b.beta.http.ServeHTTP(w, stated)
+
+		if at := b.beta.StatedAddresses(alpha); w.Code != 200 || len(at) > 0 {
+			t.Errorf("%d, and it is asked at %v", w.Code, at)
+		}
+
 		want("GET", protocol.PathHeads+"?origin=beta.test", 403)
 		want("GET", protocol.PathPages+"?origin=beta.test&aud=alpha.test&since=0", 403)
 		want("POST", protocol.PathRecords, 403)
@@ -412,4 +422,28 @@ func TestANodeThatNoKeyDocumentListsGetsKeysAlone(t *testing.T) {
 		time.Sleep(greetTime)
 		want("GET", keys, 403)
 	})
+}
+
+// A peer that makes up nodes takes no other peer's room for new ones, and an hour later has its own again.
+func TestNewcomersOfAPeerTakeNoRoomOfAnothers(t *testing.T) {
+	var n newcomers
+
+	now := time.Now()
+	for i := range 2 * maxNewcomers {
+		if is := n.isNew(nodeID(alpha, i), now); is != (i < maxNewcomers) {
+			t.Fatalf("node %d is new: %v", i, is)
+		}
+	}
+
+	if !n.isNew(nodeID(beta, 1), now) {
+		t.Error("a node of another peer is not new")
+	}
+
+	if n.isNew(nodeID(alpha, 0), now.Add(greetTime)) {
+		t.Error("a node stays new")
+	}
+
+	if !n.isNew(nodeID(alpha, 2*maxNewcomers), now.Add(greetedFor+1)) {
+		t.Error("there is no room an hour later")
+	}
 }
