@@ -61,10 +61,10 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return wire.Accepted{}, err
 	}
 
-	// A repetition, by the bundle that the first time fetched, changes nothing.
+	// A repetition, by the bundle that the first time fetched, changes nothing here.
 	now, _ := ps.agreements.With(domain)
 	if now.State == directory.PeeringActive && sha256.Sum256(now.Bundle) == token.BundleHash {
-		return acceptedAs(now, expected, true)
+		return ps.acceptedBefore(ctx, now, expected, &token)
 	}
 
 	if err := checkEnd(&token, time.Now()); err != nil {
@@ -88,7 +88,7 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		}
 
 		if now.State == directory.PeeringActive {
-			return acceptedAs(now, expected, true)
+			return ps.acceptedBefore(ctx, now, expected, &token)
 		}
 	}
 
@@ -100,6 +100,40 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
 		return ps.offer(ctx, inviting, token.Secret, us)
 	})
+}
+
+// acceptedBefore answers for a peer that this domain has already. It presents the secret all the same
+// while the invitation lasts: the peer may have ended the peering, and have invited this domain anew,
+// before its farewell came here. Its operator would wait for an acceptance, and whoever saw the token
+// could accept.
+func (ps *peers) acceptedBefore(ctx context.Context, now directory.Peering, expected []string,
+	token *apioperator.Token) (wire.Accepted, error) {
+	accepted, err := acceptedAs(now, expected, true)
+	if err != nil || checkEnd(token, time.Now()) != nil {
+		return accepted, err
+	}
+
+	us, err := ps.ourselves()
+	if err != nil {
+		return accepted, err
+	}
+
+	invited := now
+	invited.Addresses = token.Addresses
+
+	var refused *peering.RefusedError
+
+	switch _, err := ps.offer(ctx, invited, token.Secret, us); {
+	case errors.As(err, &refused):
+		return accepted, directory.Refuse(directory.Conflict,
+			"%s is a peer already, and refuses this invitation: %w; nothing was changed", now.Domain.Name(), err)
+	case err != nil:
+		return accepted, directory.Refuse(problem.Upstream,
+			"%s is a peer already, but none of its nodes confirmed this invitation; accept it again once one "+
+				"is reachable: %w", now.Domain.Name(), err)
+	}
+
+	return accepted, nil
 }
 
 // otherAuthority refuses a token of a peer with other authorities than the held ones: an invitation
