@@ -14,20 +14,19 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/limit"
 )
 
 // audit records everything that changes something in the audit log, around the domain's
-// interfaces, so that no route can leave it out.
-func (cfg *Config) audit() {
-	a := &auditor{log: cfg.AuditLog, view: cfg.View, own: cfg.Domain}
+// interfaces, so that no route can leave it out. Changes of registrations are recorded by
+// the registry.
+func (cfg *Config) audit() *auditor {
+	a := &auditor{log: cfg.AuditLog}
 	if cfg.Limits[admission.Writes] > 0 {
 		a.refused = limit.NewRates[string](maxRefusedCallers)
 	}
 
-	cfg.Registry = auditedRegistry{cfg.Registry, a}
 	if cfg.Operator != nil {
 		cfg.Operator = auditedOperator{cfg.Operator, a}
 	}
@@ -43,13 +42,13 @@ func (cfg *Config) audit() {
 	if cfg.Backups != nil {
 		cfg.Backups = auditedBackups{cfg.Backups, a}
 	}
+
+	return a
 }
 
 // An auditor records changes in the audit log.
 type auditor struct {
-	log  AuditLog
-	view *index.View
-	own  spiffeid.TrustDomain
+	log AuditLog
 	// refused counts changes of callers that were refused; nil without limits.
 	refused *limit.Rates[string]
 }
@@ -138,70 +137,6 @@ func (a *auditor) record(
 	done(event)
 
 	return outcome, err
-}
-
-// about is an event about a registration of the domain, with its owner and name if this
-// node has it.
-func (a *auditor) about(rid directory.RID, action string, by directory.Caller) directory.AuditEvent {
-	event := directory.AuditEvent{Action: action, RID: rid, Actor: by.Identity, RequestID: by.RequestID}
-	if e, ok := a.view.Get(a.own, rid); ok {
-		event.Owner = e.Owner
-		event.Agent = e.Agent
-	}
-
-	return event
-}
-
-type auditedRegistry struct {
-	Registry
-	*auditor
-}
-
-func (a auditedRegistry) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
-	event := directory.AuditEvent{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity),
-		Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
-	for _, held := range a.view.Find(r.Agent) {
-		if held.Origin == a.own {
-			event.Owner = held.Owner
-		}
-	}
-
-	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.Register(ctx, r) })
-}
-
-func (a auditedRegistry) Refresh(ctx context.Context, r directory.RefreshRequest) (directory.Outcome, error) {
-	action := "refresh"
-	if r.Patch != nil {
-		action = "update"
-	}
-
-	event := a.about(r.RID, action, r.Caller)
-	event.Routine = r.Patch == nil
-
-	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
-}
-
-func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
-	event := directory.AuditEvent{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID,
-		Routine: true}
-	for _, item := range r.Items {
-		event.RIDs = append(event.RIDs, item.RID)
-	}
-
-	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.RefreshMany(ctx, r) })
-}
-
-func (a auditedRegistry) Remove(ctx context.Context, r directory.RemoveRequest) (directory.Outcome, error) {
-	return a.record(ctx, a.about(r.RID, "remove", r.Caller), func() (directory.Outcome, error) {
-		return a.Registry.Remove(ctx, r)
-	})
-}
-
-func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.TransferRequest) (directory.Outcome, error) {
-	event := a.about(r.RID, "transfer."+string(r.Step), r.Caller)
-	event.Target = r.To.String()
-
-	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })
 }
 
 // operate is record for an operator's change.

@@ -71,11 +71,12 @@ type Server struct {
 func New(cfg Config) *Server {
 	cfg.setDefaults()
 
+	domain := domainRegistry{Registry: cfg.Registry, view: cfg.View, own: cfg.Domain}
 	if cfg.AuditLog != nil {
-		cfg.audit()
+		domain.audit = cfg.audit()
 	}
 
-	cfg.Registry = yieldingRegistry{cfg.Registry}
+	cfg.Registry = domain
 	if cfg.Records != nil {
 		cfg.Records = yieldingRecords{cfg.Records}
 	}
