@@ -34,28 +34,74 @@ func (d *Document) Describe(node Node) Object {
 	components := at(doc, "components")
 	components["securitySchemes"] = fillIn(components["securitySchemes"], fill)
 
-	responses := Object{}
-	for _, p := range problem.All() {
-		refusal := refusalOf([]directory.Problem{p})
-		refusal["description"] = problem.RuleOf(p).Explanation
-		responses[string(p)] = refusal
+	shared := at(components, "responses")
+	for _, response := range shared {
+		addHeaders(response.(Object), nil)
 	}
 
-	components["responses"] = responses
-
+	used := Object{} // the tags of the node's operations
 	paths := at(doc, "paths")
+
 	for path, item := range paths {
-		if !describePath(item.(Object), path, callers, node) {
+		if !describePath(item.(Object), path, callers, shared, used, node) {
 			delete(paths, path)
 		}
 	}
 
+	var tags []any
+	for _, tag := range slices.Sorted(maps.Keys(used)) {
+		tags = append(tags, Object{"name": tag, "description": at(callers, tag)["description"]})
+	}
+
+	doc["tags"] = tags
+
+	prune(doc)
+
 	return doc
 }
 
+// prune removes the components to which no operation leads: those of routes that the node doesn't
+// have, and schemas that are served at /schemas alone.
+func prune(doc Object) {
+	components := at(doc, "components")
+	reached := map[string]bool{}
+
+	var follow func(v any)
+
+	follow = func(v any) {
+		switch v := v.(type) {
+		case Object:
+			if target, ok := v["$ref"].(string); ok && !reached[target] {
+				reached[target] = true
+				follow(at(doc, strings.Split(strings.TrimPrefix(target, "#/"), "/")...))
+			}
+
+			for _, value := range v {
+				follow(value)
+			}
+		case []any:
+			for _, value := range v {
+				follow(value)
+			}
+		}
+	}
+
+	follow(doc["paths"])
+
+	for section, of := range components {
+		if section == "securitySchemes" { // which operations name without a reference
+			continue
+		}
+
+		maps.DeleteFunc(of.(Object), func(name string, _ any) bool {
+			return !reached["#/components/"+section+"/"+name]
+		})
+	}
+}
+
 // describePath completes the operations of a path, and reports whether the node has any
-// of them.
-func describePath(item Object, path string, callers Object, node Node) bool {
+// of them. It notes their tags in used.
+func describePath(item Object, path string, callers, shared, used Object, node Node) bool {
 	routes := 0
 	for method, operation := range item {
 		if method == "parameters" {
@@ -67,33 +113,32 @@ func describePath(item Object, path string, callers Object, node Node) bool {
 			continue
 		}
 
-		complete(operation.(Object), callers)
+		used[complete(operation.(Object), callers, shared)] = true
 		routes++
 	}
 
 	return routes > 0
 }
 
-// complete adds to an operation the parts that follow from its callers and its problems.
-func complete(operation, callers Object) {
-	tag := operation["tags"].([]any)[0].(string)
-	shared := at(callers, tag)
-	operation["security"] = shared["security"]
+// complete adds to an operation the parts that follow from its callers and its problems, and
+// returns its tag. Refusals are added to the shared responses, where other operations have them too.
+func complete(operation, callers, shared Object) (tag string) {
+	tag = operation["tags"].([]any)[0].(string)
+	caller := at(callers, tag)
+	operation["security"] = caller["security"]
 
 	parameters, _ := operation["parameters"].([]any)
 	operation["parameters"] = append(parameters, Object{"$ref": "#/components/parameters/X-Request-Id"})
 
 	responses := at(operation, "responses")
 	for _, response := range responses {
-		response := response.(Object)
-		names := slices.Concat(texts(response["x-headers"]), texts(shared["headers"]),
-			[]string{problem.HeaderRequestID})
-		response["headers"] = headersOf(names)
-		delete(response, "x-headers")
+		if response := response.(Object); response["$ref"] == nil {
+			addHeaders(response, texts(caller["headers"]))
+		}
 	}
 
 	byStatus := map[int][]directory.Problem{}
-	for _, name := range slices.Concat(texts(operation["x-problems"]), texts(shared["problems"])) {
+	for _, name := range slices.Concat(texts(operation["x-problems"]), texts(caller["problems"])) {
 		p := directory.Problem(name)
 
 		status := problem.RuleOf(p).Status
@@ -109,30 +154,44 @@ func complete(operation, callers Object) {
 	delete(operation, "x-problems")
 
 	for status, problems := range byStatus {
-		refusal := refusalOf(problems)
+		name, refusal := refusalOf(problems)
 
 		key := strconv.Itoa(status)
 		if other, ok := responses[key].(Object); ok { // another protocol's answer of this status
 			maps.Copy(at(refusal, "content"), at(other, "content"))
+			responses[key] = refusal
+
+			continue
 		}
 
-		responses[key] = refusal
+		shared[name] = refusal
+		responses[key] = Object{"$ref": "#/components/responses/" + name}
 	}
+
+	return tag
 }
 
-// refusalOf is the answer that refuses with one of some problems, which share a status.
-func refusalOf(problems []directory.Problem) Object {
+// addHeaders replaces the names of a response's own headers by all its headers.
+func addHeaders(response Object, names []string) {
+	names = slices.Concat(texts(response["x-headers"]), names, []string{problem.HeaderRequestID})
+	response["headers"] = headersOf(names)
+	delete(response, "x-headers")
+}
+
+// refusalOf returns the answer that refuses with one of some problems, which share a status, and a
+// name for it.
+func refusalOf(problems []directory.Problem) (name string, refusal Object) {
 	problems = slices.Sorted(slices.Values(problems))
 	headers := []string{problem.HeaderRequestID}
 
 	var (
 		descriptions []string
-		names        []any
+		names        []string
 	)
 
 	for _, p := range problems {
 		rule := problem.RuleOf(p)
-		descriptions = append(descriptions, "`"+string(p)+"` ("+rule.Title+")")
+		descriptions = append(descriptions, fmt.Sprintf("`%s` (%s): %s", p, rule.Title, rule.Explanation))
 
 		names = append(names, string(p))
 		if rule.Retry > 0 {
@@ -148,8 +207,8 @@ func refusalOf(problems []directory.Problem) Object {
 		}
 	}
 
-	return Object{
-		"description": strings.Join(descriptions, ", "),
+	return strings.Join(names, "."), Object{
+		"description": strings.Join(descriptions, "\n\n"),
 		"headers":     headersOf(headers),
 		"content":     Object{problem.ContentType: Object{"schema": Object{"$ref": schemaRef + "problem"}}},
 		"x-problems":  names,
