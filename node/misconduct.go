@@ -2,17 +2,18 @@ package node
 
 import (
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
-// misconductPause is between two log lines about the same misconduct of a member.
-const misconductPause = 10 * time.Second
+// Bounds of the log lines about misconduct, each of one kind by one member.
+const maxMisconducts = 256
+
+var misconductRate = limit.Rate{PerSecond: 0.1, Burst: 1}
 
 // A misconductReporter reports what this node has refused of other members of its domain: in the log, in
 // the audit log, where the doctor finds it, and as a metric.
@@ -20,20 +21,13 @@ type misconductReporter struct {
 	log     *slog.Logger
 	trail   *audit.Log
 	refused *prometheus.CounterVec
-
-	mu    sync.Mutex
-	lines map[misconductKey]*misconductLine
+	lines   *limit.Lines[misconductKey]
 }
 
 // A misconductKey has few values: members of the domain, and kinds.
 type misconductKey struct {
 	by   string
 	kind consensus.MisconductKind
-}
-
-type misconductLine struct {
-	logged  time.Time
-	skipped int
 }
 
 // report does not block: the audit log writes its line later.
@@ -44,31 +38,8 @@ func (r *misconductReporter) report(m consensus.Misconduct) {
 		Target: m.Err.Error(), Outcome: directory.OutcomeMisconduct,
 	})
 
-	if skipped, is := r.due(misconductKey{m.By.String(), m.Kind}); is {
+	if skipped, due := r.lines.Take(misconductKey{m.By.String(), m.Kind}); due {
 		r.log.Error("refused a message of a member, whose key may be stolen or whose release may be newer",
 			"kind", string(m.Kind), "brought_by", m.By, "skipped", skipped, "err", m.Err)
 	}
-}
-
-// due reports whether a line is due, and how many before it were skipped.
-func (r *misconductReporter) due(key misconductKey) (skipped int, is bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	line := r.lines[key]
-	if line == nil {
-		line = &misconductLine{}
-		r.lines[key] = line
-	}
-
-	if time.Since(line.logged) < misconductPause {
-		line.skipped++
-
-		return 0, false
-	}
-
-	skipped = line.skipped
-	*line = misconductLine{logged: time.Now()}
-
-	return skipped, true
 }

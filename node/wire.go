@@ -26,6 +26,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/node/listener"
@@ -374,7 +375,8 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 
 	cfg.CheckOperator = n.orders.CheckCommand
 	reporter := &misconductReporter{
-		log: n.log, trail: n.trail, refused: n.metrics.Misconduct, lines: map[misconductKey]*misconductLine{},
+		log: n.log, trail: n.trail, refused: n.metrics.Misconduct,
+		lines: limit.NewLines[misconductKey](maxMisconducts, misconductRate),
 	}
 	cfg.Misconduct = reporter.report
 	cfg.CheckFarewell = n.orders.CheckFarewell

@@ -70,7 +70,7 @@ var layers = map[string][]string{
 	// messages between members
 	"consensus/message": {"directory", "consensus/state", "consensus/transport"},
 	// the Raft libraries' log lines as ours
-	"consensus/raftlog": {},
+	"consensus/raftlog": {"limit"},
 	// the connection for writes, both ends
 	"consensus/stream": {"consensus/message", "consensus/transport"},
 	// the cluster's port
@@ -108,7 +108,7 @@ var layers = map[string][]string{
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// messages between nodes, both ends
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
-	"federation/gossip":            {"directory/contain"},
+	"federation/gossip":            {"directory/contain", "limit"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
@@ -155,7 +155,7 @@ var layers = map[string][]string{
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
-		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port"},
+		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port", "limit"},
 	// rooms of node
 	"node/memory": {},
 	// exports traces

@@ -11,21 +11,20 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/limit"
 )
 
-// Bounds of repeated lines: the libraries write two a second about each member that is
-// away.
-const (
-	window   = time.Hour
-	maxLines = 2   // of one kind within a window
-	maxKinds = 256 // distinct log lines
-)
+// rate bounds the lines of one kind: the libraries write two a second about each member that
+// is away.
+var rate = limit.Rate{PerSecond: 2.0 / 3600, Burst: 2}
+
+const maxKinds = 256 // of lines
 
 // keys are our names for the libraries' keys. Other keys get underscores.
 var keys = map[string]string{
@@ -73,7 +72,7 @@ func isOrdinary(msg string, args []any) bool {
 // others, which may stop as well, are of level Debug.
 func New(log *slog.Logger, stopping func() bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
-	logger.RegisterSink(&sink{log: log, stopping: stopping, kinds: map[string]*lineCount{}})
+	logger.RegisterSink(&sink{log: log, stopping: stopping, lines: limit.NewLines[string](maxKinds, rate)})
 
 	return logger
 }
@@ -82,15 +81,7 @@ func New(log *slog.Logger, stopping func() bool) hclog.Logger {
 type sink struct {
 	log      *slog.Logger
 	stopping func() bool
-
-	mu    sync.Mutex // guards the following
-	kinds map[string]*lineCount
-}
-
-// A lineCount counts the lines of one kind within a window.
-type lineCount struct {
-	since          time.Time
-	lines, skipped int
+	lines    *limit.Lines[string] // by kind
 }
 
 // Accept implements hclog.SinkAdapter. Lines of level Info are about the libraries'
@@ -116,8 +107,8 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	}
 
 	if to > slog.LevelDebug {
-		skipped, pass := s.count(kindOf(msg, attributes))
-		if !pass {
+		skipped, due := s.lines.Take(kindOf(msg, attributes))
+		if !due {
 			return
 		}
 
@@ -169,35 +160,4 @@ func kindOf(msg string, attributes []any) string {
 	}
 
 	return msg
-}
-
-// count reports whether a line of that kind is written, and how many before it were not.
-func (s *sink) count(kind string) (skipped int, pass bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	known := s.kinds[kind]
-	if known == nil || time.Since(known.since) >= window {
-		if len(s.kinds) >= maxKinds {
-			clear(s.kinds)
-		}
-
-		s.kinds[kind] = &lineCount{since: time.Now(), lines: 1}
-
-		if known != nil {
-			skipped = known.skipped
-		}
-
-		return skipped, true
-	}
-
-	if known.lines >= maxLines {
-		known.skipped++
-
-		return 0, false
-	}
-
-	known.lines++
-
-	return 0, true
 }

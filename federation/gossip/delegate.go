@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/time/rate"
 )
 
 // The bounds of the pool.
@@ -60,21 +60,14 @@ type pool struct {
 	mu      sync.Mutex
 	members map[spiffeid.ID]string // addresses, including this node's
 	sought  map[spiffeid.ID]*sought
-	lines   map[spiffeid.TrustDomain]*lineSampler // of domains that were allowed
+	lines   *limit.Lines[spiffeid.TrustDomain]
 }
 
-// A lineSampler bounds the log lines about the members of one domain, because its nodes choose how
+// lineRate bounds the log lines about the members of one domain, because its nodes choose how
 // often they join and leave.
-type lineSampler struct {
-	rate    *rate.Limiter
-	skipped int // since the last line
-}
+var lineRate = limit.Rate{PerSecond: 0.1, Burst: 6}
 
-// Of each domain a few lines are logged at once, and one every linesEvery.
-const (
-	linesEvery = 10 * time.Second
-	linesBurst = 6
-)
+const maxLineDomains = 1024
 
 // sought is a node that is not a member and that this node tries to reach.
 type sought struct {
@@ -105,7 +98,7 @@ func newPool(cfg *Config) *pool {
 	return &pool{
 		cfg: cfg, wake: make(chan struct{}, 1),
 		members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{},
-		lines: map[spiffeid.TrustDomain]*lineSampler{},
+		lines: limit.NewLines[spiffeid.TrustDomain](maxLineDomains, lineRate),
 	}
 }
 
@@ -225,7 +218,7 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 
 // due returns the addresses of at most limit sought nodes whose next try is due. It removes
 // nodes whose search has ended.
-func (p *pool) due(now time.Time, longest time.Duration, limit int) []string {
+func (p *pool) due(now time.Time, longest time.Duration, most int) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -234,7 +227,7 @@ func (p *pool) due(now time.Time, longest time.Duration, limit int) []string {
 		switch {
 		case !p.cfg.Allow(id), sought.address == "" && sought.tries >= maxTries, now.Sub(sought.since) > seekFor:
 			delete(p.sought, id)
-		case now.Before(sought.next), len(addresses) >= limit, p.members[id] == "" && p.full(id.TrustDomain()):
+		case now.Before(sought.next), len(addresses) >= most, p.members[id] == "" && p.full(id.TrustDomain()):
 		default:
 			addresses = append(addresses, sought.at())
 			sought.next = now.Add(pause(sought.tries, longest))
@@ -284,23 +277,16 @@ func (p *pool) NotifyLeave(n *memberlist.Node) {
 	}
 }
 
-// log writes a line about a member, if its domain hasn't caused too many. p.mu is held.
+// log writes a line about a member, if its domain hasn't caused too many.
 func (p *pool) log(what string, id spiffeid.ID) {
-	lines := p.lines[id.TrustDomain()]
-	if lines == nil {
-		lines = &lineSampler{rate: rate.NewLimiter(rate.Every(linesEvery), linesBurst)}
-		p.lines[id.TrustDomain()] = lines
-	}
-
-	if !lines.rate.Allow() {
-		lines.skipped++
+	skipped, due := p.lines.Take(id.TrustDomain())
+	if !due {
 		return
 	}
 
 	attrs := []slog.Attr{slog.String("member", id.String())}
-	if lines.skipped > 0 {
-		attrs = append(attrs, slog.Int("lines_skipped", lines.skipped))
-		lines.skipped = 0
+	if skipped > 0 {
+		attrs = append(attrs, slog.Int("lines_skipped", skipped))
 	}
 
 	p.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "gossip: "+what, attrs...)
