@@ -279,9 +279,7 @@ func (a *admitter) seat(ctx context.Context, from spiffeid.ID, request *message.
 // declare puts a member's API address, the versions that it reads and its listeners into the
 // domain's state, unless they are there.
 func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
-	a.replica.mu.RLock()
-	declared, known := a.replica.state.Members().Get(from)
-	a.replica.mu.RUnlock()
+	declared, known := a.replica.member(from)
 
 	word := state.Member{ID: from, API: request.API, Reads: request.Reads}
 	if a.replica.Written().Log >= state.ListenersVersion {
@@ -451,18 +449,15 @@ func (a *admitter) checkAdmission(from spiffeid.ID, members []server) error {
 		ids[i] = m.ID
 	}
 
-	a.replica.mu.RLock()
-	until, _ := a.replica.state.Members().Admitted(from)
-	_, standing := a.replica.state.Members().AdmittedByPattern(from, ids)
-	now := a.replica.state.History().Now() / 1000
-	a.replica.mu.RUnlock()
+	return a.replica.check(func(s *state.State) error {
+		until, _ := s.Members().Admitted(from)
+		if _, standing := s.Members().AdmittedByPattern(from, ids); standing || until > s.History().Now()/1000 {
+			return nil
+		}
 
-	if until <= now && !standing {
 		return directory.Refuse(directory.Forbidden,
 			"%s is not admitted: an operator admits it with: roster raft admit %s", from, from)
-	}
-
-	return nil
+	})
 }
 
 // ownRequest returns this node's own join request.

@@ -53,11 +53,7 @@ func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *cl
 // time has jumped, and since then either two seconds have not passed or a majority's clocks
 // have not confirmed it.
 func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
-	c.replica.mu.RLock()
-	committed := c.replica.state.History().Now()
-	held := c.replica.state.Registrations().Len()
-	c.replica.mu.RUnlock()
-
+	committed := c.replica.committed()
 	if !c.jumps.look(max(committed, now.UnixMilli()), now) {
 		return false
 	}
@@ -67,6 +63,9 @@ func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 		c.jumps.jumped = time.Time{}
 		return false
 	}
+
+	held := 0
+	c.replica.view(func(s *state.State) { held = s.Registrations().Len() })
 
 	return expiring > min(alwaysAllowed+held/100, state.MaxLooks-1)
 }
@@ -137,12 +136,7 @@ func (c *clocks) guarded() time.Time {
 }
 
 // committed returns the time of the last entry.
-func (c *clocks) committed() time.Time {
-	c.replica.mu.RLock()
-	defer c.replica.mu.RUnlock()
-
-	return time.UnixMilli(c.replica.state.History().Now())
-}
+func (c *clocks) committed() time.Time { return time.UnixMilli(c.replica.committed()) }
 
 // hear notes what a follower says of its clock. A leader that has just started, and hasn't seen a
 // step of the clocks therefore, takes the time from a follower that keeps it.

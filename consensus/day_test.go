@@ -244,7 +244,7 @@ func applyDay(t *testing.T, log [][]byte) (lines []string) {
 			t.Fatal(err)
 		}
 
-		if _, err := s.Apply(batch, func() {}); err != nil {
+		if _, err := s.Apply(batch); err != nil {
 			t.Fatal(err)
 		}
 

@@ -330,10 +330,7 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 // decisions of operators which neither a proof nor another voter confirms. A node that has just been let
 // in knows neither a state nor a voter, and takes what its domain sends it.
 func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
-	i.replica.mu.RLock()
-	had := i.replica.state.Outline()
-	i.replica.mu.RUnlock()
-
+	had := i.replica.outline()
 	if err := next.Follows(had); err != nil {
 		return misconduct(BadHistory, "a snapshot contradicts this member's state: %w", err)
 	}

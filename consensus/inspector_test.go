@@ -300,8 +300,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if _, err := s.Apply(&state.Batch{Version: 1, Time: s.History().Now(), Commands: commands},
-				func() {}); err != nil {
+			if _, err := s.Apply(&state.Batch{Version: 1, Time: s.History().Now(), Commands: commands}); err != nil {
 				t.Fatal(err)
 			}
 
@@ -403,7 +402,7 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 
 		genuine, forged := frozen(), frozen()
 		if _, err := forged.Apply(&state.Batch{Version: 1, Time: forged.History().Now(), Commands: []state.Command{
-			{Policy: &state.Policy{Text: []byte("permit all")}}}}, func() {}); err != nil {
+			{Policy: &state.Policy{Text: []byte("permit all")}}}}); err != nil {
 			t.Fatal(err)
 		}
 

@@ -129,9 +129,7 @@ func asMistake(address string, err error) error {
 // without contact to a leader asks again.
 func (j *joiner) isSeated() bool {
 	me, is := j.group.server(j.cfg.Node)
-	j.replica.mu.RLock()
-	said, told := j.replica.state.Members().Get(j.cfg.Node)
-	j.replica.mu.RUnlock()
+	said, told := j.replica.member(j.cfg.Node)
 
 	word := state.Member{API: j.cfg.API, Reads: j.cfg.reads}
 	if j.replica.Written().Log >= state.ListenersVersion {

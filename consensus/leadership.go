@@ -73,10 +73,12 @@ func (l *leadership) beginHistory(ctx context.Context) error {
 // beginning returns the epoch that begins the domain's history, or that follows a restore; nil
 // if the history has begun.
 func (l *leadership) beginning() (*state.Epoch, error) {
-	l.replica.mu.RLock()
-	known := l.replica.state.History().Position().Epoch
-	sealed := l.replica.state.History().Sealed()
-	l.replica.mu.RUnlock()
+	var (
+		known  uint64
+		sealed string
+	)
+
+	l.replica.view(func(s *state.State) { known, sealed = s.History().Position().Epoch, s.History().Sealed() })
 
 	now := l.cfg.Clock.Now()
 	switch {
@@ -160,11 +162,11 @@ func (l *leadership) lead(ctx context.Context) {
 
 // proposeRules replaces the domain's rules by this leader's.
 func (l *leadership) proposeRules(ctx context.Context) error {
-	l.replica.mu.RLock()
-	current := l.replica.state.Owners().Rules()
-	l.replica.mu.RUnlock()
+	var current Rules
 
 	rules := l.rules.Load()
+	l.replica.view(func(s *state.State) { current = s.Owners().Rules() })
+
 	if current.Equal(rules) {
 		return nil
 	}
@@ -214,9 +216,8 @@ func (l *leadership) run() {
 // withdrawVerdict withdraws the verdict of a leader with another basis, before this
 // leader decides any grants: decisions on two bases are not one verdict.
 func (l *leadership) withdrawVerdict(ctx context.Context) error {
-	l.replica.mu.RLock()
-	v := l.replica.state.Policy().Verdict()
-	l.replica.mu.RUnlock()
+	var v *state.Verdict
+	l.replica.view(func(s *state.State) { v = s.Policy().Verdict() })
 
 	if l.cfg.Grants == nil || v == nil || v.Basis == l.cfg.Basis {
 		return nil

@@ -29,10 +29,14 @@ type negotiator struct {
 // HeldBack returns the structures that the domain writes in a lower format than its
 // members read, because that peer reads no higher one or isn't known to.
 func (n *negotiator) HeldBack(peer spiffeid.TrustDomain) (structures []signed.Structure) {
-	n.replica.mu.RLock()
-	own := n.replica.state.Members().Readable()
-	active := n.replica.state.Peerings().Get(peer).State == directory.PeeringActive
-	n.replica.mu.RUnlock()
+	var (
+		own    signed.Formats
+		active bool
+	)
+
+	n.replica.view(func(s *state.State) {
+		own, active = s.Members().Readable(), s.Peerings().Get(peer).State == directory.PeeringActive
+	})
 
 	if !active {
 		return nil
@@ -112,17 +116,21 @@ func (n *negotiator) proposeNext(ctx context.Context) {
 // read, with formats no higher than now unless they may rise; false if a member hasn't
 // declared its versions.
 func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
-	n.replica.mu.RLock()
-	written := n.replica.state.Members().Written()
-	members := n.replica.state.Members().List()
-	reads := n.replica.state.Members().ReadByAll(n.cfg.reads)
-	peers := n.replica.state.Peerings().Active()
-	n.replica.mu.RUnlock()
+	var (
+		written Numbers
+		reads   Versions
+		peers   []spiffeid.TrustDomain
+	)
 
 	said := map[spiffeid.ID]bool{}
-	for _, m := range members {
-		said[m.ID] = true
-	}
+
+	n.replica.view(func(s *state.State) {
+		written, reads, peers = s.Members().Written(), s.Members().ReadByAll(n.cfg.reads), s.Peerings().Active()
+
+		for _, m := range s.Members().List() {
+			said[m.ID] = true
+		}
+	})
 
 	for _, m := range n.group.servers() {
 		if !said[m.ID] {

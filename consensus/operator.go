@@ -38,10 +38,13 @@ func (o *operator) admit(ctx context.Context, req *message.Request) (directory.O
 	}
 
 	admission := &state.Admission{ID: ordered.ID}
-	o.replica.mu.RLock()
-	_, known := o.replica.state.Members().Admitted(ordered.ID)
-	full := o.replica.state.Members().CheckAdmission(ordered.ID)
-	o.replica.mu.RUnlock()
+
+	var known bool
+
+	full := o.replica.check(func(s *state.State) error {
+		_, known = s.Members().Admitted(ordered.ID)
+		return s.Members().CheckAdmission(ordered.ID)
+	})
 
 	_, is := o.group.server(ordered.ID)
 	switch {
@@ -69,12 +72,15 @@ func (o *operator) admitStanding(ctx context.Context, req *message.Request) (dir
 		admission.Max = 0
 	}
 
-	o.replica.mu.RLock()
-	known := slices.ContainsFunc(o.replica.state.Members().Standing(), func(a state.Admission) bool {
-		return a.Pattern == admission.Pattern
+	var known bool
+
+	full := o.replica.check(func(s *state.State) error {
+		known = slices.ContainsFunc(s.Members().Standing(), func(a state.Admission) bool {
+			return a.Pattern == admission.Pattern
+		})
+
+		return s.Members().CheckStanding(admission.Pattern)
 	})
-	full := o.replica.state.Members().CheckStanding(admission.Pattern)
-	o.replica.mu.RUnlock()
 
 	switch {
 	case !o.orders.traces(ctx):
@@ -525,18 +531,17 @@ func (o *operator) run() {
 
 // removeStale removes former members from the state.
 func (o *operator) removeStale(ctx context.Context) {
-	o.replica.mu.RLock()
-
 	ids := map[spiffeid.ID]bool{}
-	for _, m := range o.replica.state.Members().List() {
-		ids[m.ID] = true
-	}
 
-	for _, id := range o.replica.state.Keys().Nodes() {
-		ids[id] = true
-	}
+	o.replica.view(func(s *state.State) {
+		for _, m := range s.Members().List() {
+			ids[m.ID] = true
+		}
 
-	o.replica.mu.RUnlock()
+		for _, id := range s.Keys().Nodes() {
+			ids[id] = true
+		}
+	})
 
 	for _, m := range o.group.servers() {
 		delete(ids, m.ID)

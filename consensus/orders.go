@@ -34,9 +34,8 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 	command.Origin = req.Origin(o.cfg.Node)
 	from := command.Origin.From
 
-	o.replica.mu.RLock()
-	change, _ := o.replica.state.Change(command)
-	o.replica.mu.RUnlock()
+	var change directory.OperatorChange
+	o.replica.view(func(s *state.State) { change, _ = s.Change(command) })
 
 	if change.Node {
 		command.Origin.Operator = nil
@@ -63,11 +62,7 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 
 // older reports whether a member has declared a release that knows no proofs.
 func (o *orderDesk) older(id spiffeid.ID) bool {
-	o.replica.mu.RLock()
-	defer o.replica.mu.RUnlock()
-
-	member, declared := o.replica.state.Members().Get(id)
-
+	member, declared := o.replica.member(id)
 	return declared && member.Reads.Log < state.TracedVersion
 }
 
@@ -100,9 +95,7 @@ func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, req
 	}
 
 	command := directory.OperatorCommand{OperatorChange: change, Request: request, From: from, At: o.cfg.Clock.Now()}
-	o.replica.mu.RLock()
-	command.Policy, command.PolicyVersion = o.replica.state.Policy().Policy()
-	o.replica.mu.RUnlock()
+	o.replica.view(func(s *state.State) { command.Policy, command.PolicyVersion = s.Policy().Policy() })
 
 	return o.cfg.CheckOperator(command)
 }
@@ -118,9 +111,9 @@ func (o *orderDesk) traces(ctx context.Context) bool {
 	defer cancel()
 
 	for ctx.Err() == nil {
-		o.replica.mu.RLock()
-		reads := o.replica.state.Members().ReadByAll(o.cfg.reads)
-		o.replica.mu.RUnlock()
+		var reads Versions
+
+		o.replica.view(func(s *state.State) { reads = s.Members().ReadByAll(o.cfg.reads) })
 
 		if reads.Log < state.TracedVersion {
 			break

@@ -161,11 +161,9 @@ func (p *peers) answerContacts() *message.ContactsAnswer {
 }
 
 // declared returns the addresses and versions that the members have declared.
-func (p *peers) declared() map[spiffeid.ID]state.Member {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Members().All()
+func (p *peers) declared() (members map[spiffeid.ID]state.Member) {
+	p.replica.view(func(s *state.State) { members = s.Members().All() })
+	return members
 }
 
 // confirmed asks the other voters, but for the one that a decision came from, whether one of them has

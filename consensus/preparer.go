@@ -27,10 +27,7 @@ type preparer struct {
 
 // checkPeering refuses a peering that is impossible or over a bound.
 func (p *preparer) checkPeering(peer *state.Peer) error {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Peerings().Check(peer)
+	return p.replica.check(func(s *state.State) error { return s.Peerings().Check(peer) })
 }
 
 func (p *preparer) checkPolicy(policy *state.Policy) error {
@@ -48,17 +45,13 @@ func (p *preparer) checkPolicy(policy *state.Policy) error {
 
 // checkRevoke refuses to revoke a key whose id is malformed or has no room.
 func (p *preparer) checkRevoke(revoke *state.Revoke) error {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Keys().CheckRevoke(revoke)
+	return p.replica.check(func(s *state.State) error { return s.Keys().CheckRevoke(revoke) })
 }
 
 // decide asks policy for the subject's grants. An incomplete grant is dropped.
 func (p *preparer) decide(subject Subject) state.Granted {
-	p.replica.mu.RLock()
-	granted := state.Granted{Owner: subject.Owner, Policy: p.replica.state.Policy().Basis()}
-	p.replica.mu.RUnlock()
+	granted := state.Granted{Owner: subject.Owner}
+	p.replica.view(func(s *state.State) { granted.Policy = s.Policy().Basis() })
 
 	if p.cfg.Grants == nil {
 		return granted
@@ -82,14 +75,17 @@ func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.
 // asked after the grants were decided, and apply accepts only grants of the policy in
 // force.
 func (p *preparer) judgedNow(caller message.Caller) error {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	if caller.PolicyVersion != nil && *caller.PolicyVersion != policyVersion(p.replica.state) {
-		return overtaken("the domain has had another policy since this was permitted")
+	if caller.PolicyVersion == nil {
+		return nil
 	}
 
-	return nil
+	return p.replica.check(func(s *state.State) error {
+		if *caller.PolicyVersion != policyVersion(s) {
+			return overtaken("the domain has had another policy since this was permitted")
+		}
+
+		return nil
+	})
 }
 
 // prepare makes the command, except for its proof.
@@ -146,26 +142,20 @@ func (p *preparer) checkClaim(claim *state.Claim) error {
 		return err
 	}
 
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Claims().Check(claim)
+	return p.replica.check(func(s *state.State) error { return s.Claims().Check(claim) })
 }
 
 // withinShare returns the outcome of an invocation, without its answer if the caller's share of the
 // answers is used up.
 func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
+	within := *settle
+	p.replica.view(func(s *state.State) {
+		if !s.Claims().KeepsAnswer(settle) {
+			within.Answer = nil
+		}
+	})
 
-	if p.replica.state.Claims().KeepsAnswer(settle) {
-		return settle
-	}
-
-	bare := *settle
-	bare.Answer = nil
-
-	return &bare
+	return &within
 }
 
 // checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another
@@ -175,10 +165,7 @@ func (p *preparer) checkBundle(req *message.Request) error {
 		return err
 	}
 
-	p.replica.mu.RLock()
-	err := p.replica.state.Peerings().CheckRebundle(req.Rebundle)
-	p.replica.mu.RUnlock()
-
+	err := p.replica.check(func(s *state.State) error { return s.Peerings().CheckRebundle(req.Rebundle) })
 	if err != nil {
 		return err
 	}
@@ -241,10 +228,12 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 // become a part of the key document, and every peer would refuse the document for it: so the
 // attestations are judged here, and how often a node has another key.
 func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
-	p.replica.mu.RLock()
-	err := p.replica.state.Keys().CheckAttest(attest)
-	changes := p.replica.state.Keys().Changes(attest)
-	p.replica.mu.RUnlock()
+	var changes bool
+
+	err := p.replica.check(func(s *state.State) error {
+		changes = s.Keys().Changes(attest)
+		return s.Keys().CheckAttest(attest)
+	})
 
 	if err == nil && p.cfg.CheckAttestation != nil {
 		err = p.cfg.CheckAttestation(signed.SigningKey{
@@ -304,7 +293,13 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 
 	subject := Subject{register.RID, register.Agent, register.Owner(), doc, nil, register.Visibility}
 
-	held, full := p.replaced(register, r.Keep, &subject, now)
+	var (
+		held *directory.Entry
+		full error
+	)
+
+	p.replica.view(func(s *state.State) { held, full = replaced(s, register, r.Keep, &subject, now) })
+
 	if directory.ProblemOf(full) == directory.QuotaExceeded {
 		return nil, full // and not once more for each attempt in the log, with its document
 	}
@@ -337,15 +332,12 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 
 // replaced returns the registration that a command replaces, nil if none, and completes the
 // subject by it. full is the reason why the quotas have no room for the command.
-func (p *preparer) replaced(register *state.Register, keep bool, subject *Subject, now int64) (held *directory.Entry,
+func replaced(s *state.State, register *state.Register, keep bool, subject *Subject, now int64) (held *directory.Entry,
 	full error) {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	old := p.replica.state.Registrations().Named(register.Agent)
+	old := s.Registrations().Named(register.Agent)
 
 	var ends *state.Registration
-	if old != nil && old.Entry().ExpiresAt <= max(now, p.replica.state.History().Now()) {
+	if old != nil && old.Entry().ExpiresAt <= max(now, s.History().Now()) {
 		old, ends = nil, old
 	}
 
@@ -363,7 +355,7 @@ func (p *preparer) replaced(register *state.Register, keep bool, subject *Subjec
 	}
 
 	if held == nil || held.Owner == subject.Owner { // else the name is taken
-		full = p.replica.state.Registrations().Permits(register, old, ends, subject.Owner)
+		full = s.Registrations().Permits(register, old, ends, subject.Owner)
 	}
 
 	return held, full
@@ -391,10 +383,7 @@ func (p *preparer) prepareTransfer(r *message.Transfer, forwarded bool) (*state.
 			"ownership moves by an offer that the new owner accepts; the node that sent this runs an older release")
 	}
 
-	p.replica.mu.RLock()
-	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, true, r.IfMatch)
-	p.replica.mu.RUnlock()
-
+	reg, err := p.replica.owned(r.RID, r.Caller.Identity, true, r.IfMatch)
 	if err != nil {
 		return nil, err
 	}
@@ -442,19 +431,18 @@ func (p *preparer) checkOffer(offer *state.Offer) error {
 		return err
 	}
 
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
+	return p.replica.check(func(s *state.State) error {
+		reg, err := s.Registrations().Owned(offer.RID, offer.Caller, false, offer.IfMatch)
+		if err != nil {
+			return err
+		}
 
-	reg, err := p.replica.state.Registrations().Owned(offer.RID, offer.Caller, false, offer.IfMatch)
-	if err != nil {
-		return err
-	}
+		if reg.Entry().Statement != offer.Statement {
+			return overtaken("registration %s has changed since it was read", offer.RID)
+		}
 
-	if reg.Entry().Statement != offer.Statement {
-		return overtaken("registration %s has changed since it was read", offer.RID)
-	}
-
-	return p.replica.state.Offers().Check(offer, reg)
+		return s.Offers().Check(offer, reg)
+	})
 }
 
 // prepareAccept makes the command by which the caller accepts a registration.
@@ -463,10 +451,12 @@ func (p *preparer) prepareAccept(r *message.Offer, forwarded bool) (*state.Comma
 		return nil, err
 	}
 
-	p.replica.mu.RLock()
-	reg, err := p.replica.state.Registrations().Acceptable(r.RID, r.Caller.Identity, r.IfMatch)
-	p.replica.mu.RUnlock()
+	var reg *state.Registration
 
+	err := p.replica.check(func(s *state.State) (err error) {
+		reg, err = s.Registrations().Acceptable(r.RID, r.Caller.Identity, r.IfMatch)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -514,10 +504,7 @@ func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, s
 // prepareUpdate merges a patch, if there is one, with the document as it is; the
 // command holds only as long as that is so.
 func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Command, error) {
-	p.replica.mu.RLock()
-	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
-	p.replica.mu.RUnlock()
-
+	reg, err := p.replica.owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
 	if err != nil {
 		return nil, err
 	}
@@ -573,10 +560,7 @@ func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Com
 // roomFor refuses a change for which a quota has no room before it is in the log, because
 // an owner without room may try again and again with large documents.
 func (p *preparer) roomFor(demand state.Demand) error {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Owners().Affords(demand)
+	return p.replica.check(func(s *state.State) error { return s.Owners().Affords(demand) })
 }
 
 func newRID(now int64) directory.RID {

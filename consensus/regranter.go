@@ -25,10 +25,7 @@ type regranter struct {
 func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 	var items []state.RegrantItem
 	for _, rid := range rids {
-		r.replica.mu.RLock()
-		reg := r.replica.state.Registrations().Get(rid)
-		r.replica.mu.RUnlock()
-
+		reg := r.replica.registration(rid)
 		if reg == nil || reg.Entry().Unconfirmed {
 			continue
 		}
@@ -63,16 +60,26 @@ func (r *regranter) regrantAll(ctx context.Context) bool {
 		return true
 	}
 
-	r.replica.mu.Lock()
+	var (
+		all     state.Shared
+		decided bool
+	)
 
-	now := state.Verdict{Policy: r.replica.state.Policy().Basis(), Basis: r.cfg.Basis}
-	if v := r.replica.state.Policy().Verdict(); v != nil && *v == now {
-		r.replica.mu.Unlock()
+	now := state.Verdict{Basis: r.cfg.Basis}
+
+	r.replica.use(func(s *state.State) {
+		now.Policy = s.Policy().Basis()
+
+		if v := s.Policy().Verdict(); v != nil && *v == now {
+			decided = true
+		} else {
+			all = s.Registrations().Share()
+		}
+	})
+
+	if decided {
 		return true
 	}
-
-	all := r.replica.state.Registrations().Share()
-	r.replica.mu.Unlock()
 
 	err := r.regrantThose(ctx, all.RIDs())
 	if err == nil {

@@ -63,25 +63,42 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 		return nil, err
 	}
 
+	application := r.begin(batch)
+	for more := true; more; {
+		// Waiting readers get the lock between two pieces.
+		if more, err = r.applyPiece(application, batch, entry.Index); err != nil {
+			return nil, err
+		}
+	}
+
+	return application.Results(), nil
+}
+
+func (r *Replica) begin(batch *state.Batch) *state.Application {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Begin(batch)
+}
+
+// applyPiece applies the next piece of an entry, shows it to readers, and reports whether there is
+// another.
+func (r *Replica) applyPiece(application *state.Application, batch *state.Batch, index uint64) (more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	results, err := r.state.Apply(batch, func() {
-		r.publishPolicy()
-		r.notifyChanged()
-		r.mu.Unlock() // waiting readers get the lock before the next line does
-		r.mu.Lock()
-	})
+
+	more, err = application.Next()
 	r.publishPolicy()
 
-	if err == nil {
-		r.progress.raise(entry.Index)
-		r.Commands.add(r.state.Traced(), entry.Index, r.state.History().Commands())
-		r.Changes.add(r.brought(batch, results, entry.Index))
+	if err == nil && !more {
+		r.progress.raise(index)
+		r.Commands.add(r.state.Traced(), index, r.state.History().Commands())
+		r.Changes.add(r.brought(batch, application.Results(), index))
 	}
 
 	r.notifyChanged()
 
-	if !batch.OnlyRegistrations() {
+	if !more && !batch.OnlyRegistrations() {
 		r.notifyAgreed()
 
 		if err == nil {
@@ -89,7 +106,42 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 		}
 	}
 
-	return results, err
+	return more, err
+}
+
+// view calls read with the state, which nothing changes meanwhile. It must not be kept.
+func (r *Replica) view(read func(*state.State)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	read(r.state)
+}
+
+// check is view of a question to the state: whether something would be refused.
+func (r *Replica) check(refuses func(*state.State) error) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return refuses(r.state)
+}
+
+// use is view while nothing else reads the state, for what changes how it is kept: a copy that is
+// shared, a queue that is looked through. It must not change what the log determines.
+func (r *Replica) use(use func(*state.State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	use(r.state)
+}
+
+// replace replaces the state by that of a snapshot.
+func (r *Replica) replace(next *state.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.state = next
+	r.Commands.restored(next.History().Commands())
+	r.publishPolicy()
+	r.notifyChanged()
+	r.notifyAgreed()
 }
 
 // brought returns the changes of an entry that members brought. The caller holds mu.
@@ -299,10 +351,7 @@ func (r *Replica) Offers(party directory.Identity, after directory.RID, limit in
 
 // Own returns the statement of a living registration with all its disclosures.
 func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
-	r.mu.RLock()
-	reg := r.state.Registrations().Get(rid)
-	r.mu.RUnlock()
-
+	reg := r.registration(rid)
 	if reg == nil {
 		return nil, nil, false
 	}
@@ -401,11 +450,50 @@ func (r *Replica) hasOffers() error {
 
 // declared reports whether the state has this member's own word on what it reads.
 func (r *Replica) declared() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	_, ok := r.state.Members().Get(r.cfg.Node)
+	_, ok := r.member(r.cfg.Node)
 
 	return ok
+}
+
+// member returns a member's word on itself, and whether the state has one.
+func (r *Replica) member(id spiffeid.ID) (state.Member, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Members().Get(id)
+}
+
+// committed returns the time of the last entry, in Unix milliseconds.
+func (r *Replica) committed() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.History().Now()
+}
+
+// outline returns a copy of the state without its registrations.
+func (r *Replica) outline() *state.State {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Outline()
+}
+
+// registration returns a registration; nil if there is none.
+func (r *Replica) registration(rid directory.RID) *state.Registration {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Registrations().Get(rid)
+}
+
+// owned returns a registration that a caller may change.
+func (r *Replica) owned(rid directory.RID, caller directory.Identity, any bool, ifMatch []uint64) (
+	*state.Registration, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Registrations().Owned(rid, caller, any, ifMatch)
 }
 
 // decision returns what operators have decided, as applied here.
@@ -418,9 +506,7 @@ func (r *Replica) decision() state.Decision {
 
 // unconfirmed reports whether a registration was restored and not refreshed since.
 func (r *Replica) unconfirmed(rid directory.RID) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	reg := r.state.Registrations().Get(rid)
+	reg := r.registration(rid)
 
 	return reg != nil && reg.Entry().Unconfirmed
 }
@@ -486,11 +572,16 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	}
 
 	m.storage.limitTrailingLogs()
-	m.replica.mu.Lock()
-	defer m.replica.mu.Unlock()
-	m.storage.growth.bytes.Store(0)
 
-	return fsmSnapshot{m.replica.state.Snapshot()}, nil
+	var snapshot *state.Snapshot
+
+	m.replica.use(func(s *state.State) {
+		m.storage.growth.bytes.Store(0)
+
+		snapshot = s.Snapshot()
+	})
+
+	return fsmSnapshot{snapshot}, nil
 }
 
 // Restore replaces the state by a snapshot.
@@ -522,13 +613,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	next.Registrations().FillIndex()
 	m.storage.growth.bytes.Store(0)
 
-	m.replica.mu.Lock()
-	defer m.replica.mu.Unlock()
-	m.replica.state = next
-	m.replica.Commands.restored(next.History().Commands())
-	m.replica.publishPolicy()
-	m.replica.notifyChanged()
-	m.replica.notifyAgreed()
+	m.replica.replace(next)
 
 	return nil
 }

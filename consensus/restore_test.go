@@ -639,7 +639,7 @@ func began(t testing.TB, domain spiffeid.TrustDomain, at uint64) *state.State {
 
 	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491200000,
 		Commands: []state.Command{{Epoch: &state.Epoch{Epoch: at, Reason: "bootstrap"}}}}
-	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
+	if results, err := s.Apply(entry); err != nil || results[0].Err != nil {
 		t.Fatal(err, results)
 	}
 
@@ -658,7 +658,7 @@ func kept(t testing.TB) *state.State {
 			Caller: ada, Agent: "kept", Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: 600,
 			Granted: state.Granted{Owner: ada},
 		}}}}
-	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
+	if results, err := s.Apply(entry); err != nil || results[0].Err != nil {
 		t.Fatal(err, results)
 	}
 

@@ -46,9 +46,12 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 		return err
 	}
 
-	r.replica.mu.Lock()
-	sealed, sn := r.replica.state.History().Sealed(), r.replica.state.Snapshot()
-	r.replica.mu.Unlock()
+	var (
+		sealed string
+		sn     *state.Snapshot
+	)
+
+	r.replica.use(func(s *state.State) { sealed, sn = s.History().Sealed(), s.Snapshot() })
 
 	if sealed != "" { // since
 		return errSealed
@@ -365,10 +368,13 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 		return done, err
 	}
 	defer release()
-	r.replica.mu.RLock()
-	live := r.replica.state.Outline()
-	loss := state.LossBy(r.replica.state, old)
-	r.replica.mu.RUnlock()
+
+	var (
+		live *state.State
+		loss state.Loss
+	)
+
+	r.replica.view(func(s *state.State) { live, loss = s.Outline(), state.LossBy(s, old) })
 
 	if err := r.mayRestore(live, old, loss, options); err != nil {
 		return done, err
@@ -385,9 +391,7 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 		reason += ": " + options.Reason
 	}
 
-	r.replica.mu.Lock()
-	err = r.replica.state.CheckProof(options.origin)
-	r.replica.mu.Unlock()
+	r.replica.use(func(s *state.State) { err = s.CheckProof(options.origin) })
 
 	if err != nil {
 		return done, err

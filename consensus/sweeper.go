@@ -75,16 +75,20 @@ func (s *sweeper) sweepAt(clock time.Time) {
 
 	var expired, renewed []directory.RID
 	for range state.MaxLooks / state.LooksAtOnce {
-		s.replica.mu.Lock()
-		e, r := s.replica.state.Registrations().Due(now)
-		s.replica.mu.Unlock()
-		expired, renewed = append(expired, e...), append(renewed, r...)
+		s.replica.use(func(st *state.State) {
+			e, r := st.Registrations().Due(now)
+			expired, renewed = append(expired, e...), append(renewed, r...)
+		})
 	}
 
-	s.replica.mu.RLock()
-	doc := s.replica.state.Keys().Document()
-	rotated := s.replica.state.Keys().OverlapEnded(clock.UnixMilli())
-	s.replica.mu.RUnlock()
+	var (
+		doc     *signed.KeyDocument
+		rotated bool
+	)
+
+	s.replica.view(func(st *state.State) {
+		doc, rotated = st.Keys().Document(), st.Keys().OverlapEnded(clock.UnixMilli())
+	})
 
 	hasty := s.clocks.mustConfirmJump(clock, len(expired))
 	if !s.group.leading.Load() {

@@ -127,7 +127,7 @@ func TestOtherDomainsHaveAShareOfTheKeys(t *testing.T) {
 		batch := &state.Batch{Version: replica.Written().Log, Time: time.Now().UnixMilli(), Commands: commands}
 
 		replica.mu.Lock()
-		_, err := replica.state.Apply(batch, func() {})
+		_, err := replica.state.Apply(batch)
 		replica.mu.Unlock()
 
 		if err != nil {

@@ -197,7 +197,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd, before uint64) (LogE
 
 		b, err := state.DecodeBatch(entry.Data)
 		if err == nil {
-			_, err = s.Apply(b, func() {})
+			_, err = s.Apply(b)
 		}
 
 		if err != nil {

@@ -46,7 +46,7 @@ func (d *drive) at(seconds int64, c Command) Result {
 		d.t.Fatal(err)
 	}
 
-	rs, err := d.state.Apply(b, func() {})
+	rs, err := d.state.Apply(b)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -599,7 +599,7 @@ func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 	d.state.members.written.Formats = map[signed.Structure]uint{signed.StructureStatement: unknown}
 
 	before := d.state.history.ledger.root()
-	if _, err := d.state.Apply(&Batch{1, genesis, []Command{{Register: c}}}, func() {}); err == nil {
+	if _, err := d.state.Apply(&Batch{1, genesis, []Command{{Register: c}}}); err == nil {
 		t.Fatal("an unknown statement format was applied")
 	}
 

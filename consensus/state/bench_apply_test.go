@@ -77,7 +77,7 @@ func BenchmarkApply(b *testing.B) {
 				b.Fatal(err)
 			}
 
-			rs, err := d.state.Apply(batch, func() {})
+			rs, err := d.state.Apply(batch)
 			if err != nil || rs[0].Err != nil {
 				b.Fatal(err, rs[0].Err)
 			}

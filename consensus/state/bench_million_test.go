@@ -56,7 +56,7 @@ func populated(b testing.TB, n int) (*drive, []directory.RID) {
 			}})
 		}
 
-		rs, err := d.state.Apply(&Batch{FirstVersion, genesis, cs}, func() {})
+		rs, err := d.state.Apply(&Batch{FirstVersion, genesis, cs})
 		if err != nil || rs[0].Err != nil {
 			b.Fatal(err, rs[0].Err)
 		}
@@ -140,7 +140,7 @@ func BenchmarkHolds(b *testing.B) {
 		apply := func(what string, seconds int64, c Command) {
 			batch := &Batch{FirstVersion, genesis + seconds*1000, []Command{c}}
 			hold(what, func() {
-				if _, err := d.state.Apply(batch, func() {}); err != nil {
+				if _, err := d.state.Apply(batch); err != nil {
 					b.Fatal(err)
 				}
 			})

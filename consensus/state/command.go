@@ -85,18 +85,27 @@ func (c *Command) members() (count int) {
 
 // Weight is how many changes a command is at most.
 func (c *Command) Weight() int {
-	switch {
-	case c.Renew != nil:
-		return c.Renew.Renewals.Count()
-	case c.Expire != nil:
-		return len(c.Expire.RIDs)
-	case c.Announce != nil:
-		return len(c.Announce.RIDs)
-	case c.Regrant != nil:
-		return len(c.Regrant.Items)
+	if n, isList := c.items(); isList {
+		return n
 	}
 
 	return 1
+}
+
+// items returns the number of changes of a command that is a list of them.
+func (c *Command) items() (n int, isList bool) {
+	switch {
+	case c.Renew != nil:
+		return c.Renew.Renewals.Count(), true
+	case c.Expire != nil:
+		return len(c.Expire.RIDs), true
+	case c.Announce != nil:
+		return len(c.Announce.RIDs), true
+	case c.Regrant != nil:
+		return len(c.Regrant.Items), true
+	}
+
+	return 0, false
 }
 
 // OnlyRegistrations reports whether nothing changes but registrations, kept answers and

@@ -4,7 +4,7 @@
 //
 //	s := state.New(domain, index.New())
 //	batch, err := state.DecodeBatch(entry)           // a log entry
-//	results, err := s.Apply(batch, func() {})        // one result for each command
+//	results, err := s.Apply(batch)                    // one result for each command
 //	err = s.Snapshot().Write(file)                   // beside later changes
 //	s, header, err := state.Read(file, domain, index.New(), state.Parallel{})
 //

@@ -300,7 +300,7 @@ func (a *author) enter(cs []Command) {
 	data := must(b.encode())
 
 	a.log = append(a.log, data)
-	for _, r := range must(a.state.Apply(must(DecodeBatch(data)), func() {})) {
+	for _, r := range must(a.state.Apply(must(DecodeBatch(data)))) {
 		if r.Err == nil && r.Outcome.Created {
 			a.rids = append(a.rids, r.Outcome.RID)
 		}
@@ -427,7 +427,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 				other = thawed
 			}
 
-			must(other.Apply(must(DecodeBatch(data)), func() {}))
+			must(other.Apply(must(DecodeBatch(data))))
 		}
 
 		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) ||

@@ -252,7 +252,7 @@ func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 	}
 
 	taken := 0
-	for _, r := range must(d.state.Apply(must(DecodeBatch(must(b.encode()))), func() {})) {
+	for _, r := range must(d.state.Apply(must(DecodeBatch(must(b.encode()))))) {
 		if r.Err == nil {
 			taken++
 		} else {

@@ -27,7 +27,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	apply := func(seconds int64, c *Command) error {
 		t.Helper()
 
-		results, err := s.Apply(&Batch{Version: FirstVersion, Time: seconds * 1000, Commands: []Command{*c}}, func() {})
+		results, err := s.Apply(&Batch{Version: FirstVersion, Time: seconds * 1000, Commands: []Command{*c}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 		t.Helper()
 
 		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000,
-			Commands: []Command{{Amend: &Amend{Was: was, Peer: next}}}}, func() {})
+			Commands: []Command{{Amend: &Amend{Was: was, Peer: next}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,8 +134,8 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 		return results[0].Err
 	}
 
-	if _, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: []Command{{Epoch: &Epoch{10, "test"}}}},
-		func() {}); err != nil {
+	begun := []Command{{Epoch: &Epoch{10, "test"}}}
+	if _, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: begun}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -22,7 +22,6 @@ type Registrations struct {
 	regs     registry
 	index    *index.Index // for readers; nil if there are none
 	expiries table.Heap[expiryCheck]
-	pace     pace         // of the log entry that is applied
 	edits    []index.Edit // by which the index is behind; empty while it may be read
 	load     func()       // fills the index with a state that was read; nil once it has
 }
@@ -80,26 +79,6 @@ func (r *Registrations) Record(aud directory.Audience, hash, m directory.Hash) (
 	i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud })
 
 	return reg, reg.grants[i], true
-}
-
-// atOneGo is the number of changes of one log entry after which waiting readers get the state
-// before the rest is applied. Ending a registration of 10^6 takes up to 60 µs.
-const atOneGo = 64
-
-// A pace gives waiting readers access to the state during a large entry.
-type pace struct {
-	changes int // since it last did
-	breathe func()
-}
-
-// step is called between two changes, of one command or of two. It lets readers in now
-// and then, if the state is whole: if nothing is announced that is not in the ledger yet.
-func (r *Registrations) step() {
-	if r.pace.changes++; r.pace.changes > atOneGo && len(r.streams.uncovered) == 0 {
-		r.show()
-		r.pace.breathe()
-		r.pace.changes = 0
-	}
 }
 
 // show brings the index up to date.
@@ -160,19 +139,20 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	})
 }
 
-// renewMany refreshes each by itself, in one command.
-func (r *Registrations) renewMany(renew *Renew) (directory.Outcome, error) {
-	if err := renew.Renewals.Check(); err != nil {
-		return directory.Outcome{}, err
-	}
-
-	each := make([]directory.RenewalResult, renew.Renewals.Count())
-	for i := range each {
-		r.step()
-		item := renew.Renewals.At(i)
+// changeItem makes one change of a command that is a list of changes.
+func (r *Registrations) changeItem(command *Command, i int, outcome *directory.Outcome) error {
+	switch {
+	case command.Renew != nil:
+		renew, item := command.Renew, command.Renew.Renewals.At(i)
 		out, err := r.refresh(&Refresh{item.RID, renew.Caller, renew.Commissioning, item.Lifetime, nil})
-		each[i] = directory.RenewalResult{Granted: out.Granted, Err: err}
+		outcome.Each = append(outcome.Each, directory.RenewalResult{Granted: out.Granted, Err: err})
+	case command.Expire != nil:
+		return r.expireDue(command.Expire.RIDs[i], command.Expire.Format)
+	case command.Announce != nil:
+		r.announceDeadline(command.Announce.RIDs[i])
+	case command.Regrant != nil:
+		r.regrant(&command.Regrant.Items[i])
 	}
 
-	return directory.Outcome{Each: each}, nil
+	return nil
 }

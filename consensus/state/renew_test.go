@@ -72,14 +72,16 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 	apply := func(seconds int64, cs ...Command) (seen []uint64) {
 		t.Helper()
 
-		rs, err := d.state.Apply(&Batch{FirstVersion, genesis + seconds*1000, cs}, func() {
+		entry := d.state.Begin(&Batch{FirstVersion, genesis + seconds*1000, cs})
+		for must(entry.Next()) {
 			seen = append(seen, d.state.history.revision)
 			if len(d.state.streams.uncovered) > 0 {
 				t.Error("others see what is announced and not pinned yet")
 			}
-		})
-		if err != nil || rs[0].Err != nil {
-			t.Fatal(err, rs)
+		}
+
+		if rs := entry.Results(); rs[0].Err != nil {
+			t.Fatal(rs)
 		}
 
 		return seen

@@ -7,79 +7,63 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// expireAll ends those of the named that are past their deadline, each by a
-// change of its own.
-func (r *Registrations) expireAll(sweep *Sweep) error {
-	if sweep.Format != r.members.statementFormat() {
-		return nil // the leader names them again
+// expireDue ends a registration if it is past its deadline.
+func (r *Registrations) expireDue(rid directory.RID, format int) error {
+	if format != r.members.statementFormat() {
+		return nil // the leader names it again
 	}
 
-	for _, rid := range sweep.RIDs {
-		r.step()
-
-		if reg := r.regs.get(rid); reg != nil && r.ended(reg) {
-			if err := r.expire(reg, sweep.Format); err != nil {
-				return err
-			}
-		}
+	if reg := r.regs.get(rid); reg != nil && r.ended(reg) {
+		return r.expire(reg, format)
 	}
 
 	return nil
 }
 
-// announceAll adds to the streams the deadlines of those of the named that have a later one
-// than was announced, each by a change of its own.
-func (r *Registrations) announceAll(c *Sweep) {
-	for _, rid := range c.RIDs {
-		r.step()
-
-		reg := r.regs.get(rid)
-		if reg == nil || r.ended(reg) {
-			continue
-		}
-
-		deadline := reg.entry.ExpiresAt / 1000
-		if x, in := r.streams.announced(rid); !in || x >= deadline {
-			continue
-		}
-
-		next := *reg
-		next.entry.Revision = r.history.next()
-		r.replace(reg, &next)
-		r.streams.renew(&next, next.entry.Revision, func(x int64) bool { return x < deadline })
-		r.schedule(&next)
+// announceDeadline adds the deadline of a registration to the streams, if they have an earlier one.
+func (r *Registrations) announceDeadline(rid directory.RID) {
+	reg := r.regs.get(rid)
+	if reg == nil || r.ended(reg) {
+		return
 	}
+
+	deadline := reg.entry.ExpiresAt / 1000
+	if x, in := r.streams.announced(rid); !in || x >= deadline {
+		return
+	}
+
+	next := *reg
+	next.entry.Revision = r.history.next()
+	r.replace(reg, &next)
+	r.streams.renew(&next, next.entry.Revision, func(x int64) bool { return x < deadline })
+	r.schedule(&next)
 }
 
-// regrant replaces the old answers of policy with the new ones, each change with a revision of
-// its own. Policy was asked about later contents when they were registered.
-func (r *Registrations) regrant(c *Regrant) {
-	for _, item := range c.Items {
-		r.step()
-
-		reg := r.regs.get(item.RID)
-		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement ||
-			r.policy.basis != item.Granted.Policy {
-			continue
-		}
-
-		grants := item.Granted.List()
-		if EqualGrants(grants, reg.grants) {
-			continue
-		}
-
-		next := *reg
-		next.grants, next.entry.Revision = grants, r.history.next()
-		r.replace(reg, &next)
-
-		made := &Made{Shown: item.Shown}
-		if len(made.Shown) != len(grants)*sha256.Size {
-			made.Shown = shownTo(next.change(r.history.domain), grants)
-		}
-
-		r.streams.publish(&next, made, next.entry.Revision, false)
-		r.schedule(&next)
+// regrant replaces the old answers of policy about a registration with the new ones. Policy was
+// asked about later contents when they were registered.
+func (r *Registrations) regrant(item *RegrantItem) {
+	reg := r.regs.get(item.RID)
+	if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement ||
+		r.policy.basis != item.Granted.Policy {
+		return
 	}
+
+	grants := item.Granted.List()
+	if EqualGrants(grants, reg.grants) {
+		return
+	}
+
+	next := *reg
+	next.grants, next.entry.Revision = grants, r.history.next()
+	r.replace(reg, &next)
+
+	made := &Made{Shown: item.Shown}
+	if len(made.Shown) != len(grants)*sha256.Size {
+		made.Shown = shownTo(next.change(r.history.domain), grants)
+	}
+
+	r.streams.publish(&next, made, next.entry.Revision, false)
+	r.schedule(&next)
 }
 
 // An expiryCheck says when to check a registration next: it may have expired, or its
