@@ -80,7 +80,9 @@ type houseRules struct{}
 
 func (houseRules) Register(id directory.Identity, agent string, _ *directory.Projection,
 	_ directory.Visibility) directory.Decision {
-	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
+	allow := !strings.HasPrefix(agent, "reserved") && !strings.HasSuffix(id.String(), "/agent/blocked")
+
+	return directory.Decision{Allow: allow, Policies: []string{"reserved-names"}}
 }
 
 func (r houseRules) Renew(e *directory.Entry) directory.Decision {

@@ -47,3 +47,27 @@ func TestWhatMayNotBeRegisteredIsNotRenewed(t *testing.T) {
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/free-1", ""), http.StatusServiceUnavailable)
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", `[{"id":"free-1"}]`), http.StatusServiceUnavailable)
 }
+
+// Policy is asked about the owner of what a commissioning tool changes, not about the tool.
+//
+// Requirement: AD-002
+func TestAChangeByAToolIsJudgedForTheOwner(t *testing.T) {
+	const document = `{"base": "https://x.example"}`
+
+	blocked := entry(t, alpha, "01JWNTC0000000000000000AD1", "blocked-1", 1, document)
+	blocked.Owner = identity("/agent/blocked")
+	free := entry(t, alpha, "01JWNTC0000000000000000AD2", "free-1", 2, document)
+	s := newTestServer(t, nil, blocked, free)
+
+	for agent, want := range map[string]int{
+		"blocked-1": http.StatusForbidden, "free-1": http.StatusServiceUnavailable,
+	} {
+		for _, patch := range []string{`{"base": "https://y.example"}`, `{}`} {
+			answer := ask(t, s, "/tool/commissioner", "POST", "/ad/r/"+agent, patch)
+			if text := textOf(t, answer); answer.StatusCode != want ||
+				want == http.StatusForbidden && !strings.Contains(text, "/agent/blocked") {
+				t.Errorf("the tool patches %s by %s: %d %s", agent, patch, answer.StatusCode, text)
+			}
+		}
+	}
+}

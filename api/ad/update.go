@@ -125,11 +125,11 @@ func (h *Handler) authorisePatch(call *request.Call, entry *directory.Entry, pat
 	}
 
 	claims := access.Claims{
-		Owner: call.Identity, Agent: entry.Agent, Projection: projection, Visibility: entry.Visibility,
+		Owner: entry.Owner, Agent: entry.Agent, Projection: projection, Visibility: entry.Visibility,
 	}
 
 	return h.Reader.Guard.AuthoriseClaims(call, claims,
-		"%s may not register this as %q", call.Identity, entry.Agent)
+		"%s may not register this as %q", entry.Owner, entry.Agent)
 }
 
 // editHref is the path at which a registration's document is replaced as a whole, in the
