@@ -60,6 +60,8 @@ func (p *Pools) OpenBody(w http.ResponseWriter, r *http.Request, caller Caller, 
 		first = min(FirstPiece, limit)
 	case first > limit:
 		first = 0
+	default:
+		body.limit = first // the end of it, which HTTP/2 says by another read, needs no more
 	}
 
 	if first > 0 {

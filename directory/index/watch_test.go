@@ -25,7 +25,7 @@ import (
 func TestWatchAgainstLookup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := index.NewView(alpha)
-		start := time.Now()
+		start := modelStart
 		entries := map[anID]*directory.Entry{}
 		statement := uint64(0)
 		someOrigin := rapid.SampledFrom([]spiffeid.TrustDomain{alpha, beta, gamma})
@@ -169,6 +169,50 @@ func TestWatchAgainstLookup(t *testing.T) {
 			m.watcher.Close()
 		}
 	})
+}
+
+// A change between two steps of reading the present entries is in the answer once, on whichever
+// side of the place that is reached its entry stands, and at the place itself.
+//
+// Requirement: AD-035
+func TestWatchOfAChangeWhileTheEntriesAreRead(t *testing.T) {
+	const step = 512
+
+	for _, td := range []spiffeid.TrustDomain{alpha, beta} {
+		for n := step - 1; n <= step+1; n++ {
+			for _, change := range []string{"replaced", "deleted"} {
+				v := index.NewView(alpha)
+				for i := range step + 1 {
+					v.Origin(td).Put(entry(td, i+1, "agent", nil))
+				}
+
+				m := newMirror(v, index.Query{Origin: td}, nil)
+				for len(m.has) == 0 {
+					events, err := m.watcher.Next(t.Context())
+					if err := errors.Join(err, m.apply(events)); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				if len(m.has) != step {
+					t.Fatalf("the first step has %d entries, want %d", len(m.has), step)
+				}
+
+				changed := *entry(td, n, "agent", nil)
+				if changed.Statement++; change == "deleted" {
+					v.Origin(td).Delete(changed.RID)
+				} else {
+					v.Origin(td).Put(&changed)
+				}
+
+				if err := errors.Join(m.drain(), m.equals()); err != nil {
+					t.Errorf("entry %d of %s is %s: %v", n, td.Name(), change, err)
+				}
+
+				m.watcher.Close()
+			}
+		}
+	}
 }
 
 // The same while writers write without a pause, watchers come and go, and some
