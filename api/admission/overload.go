@@ -206,7 +206,7 @@ func (r *shedReport) add(work Work, reason string) {
 	r.mu.Lock()
 
 	r.count[work.class()]++
-	if !r.last.IsZero() && time.Since(r.last) < shedEvery {
+	if time.Since(r.last) < shedEvery {
 		r.mu.Unlock()
 		return
 	}

@@ -108,8 +108,7 @@ func (q quota) times(n float64) limit.Rate {
 type bucketKey struct {
 	class Class
 	set   int
-	party string
-	group bool
+	party string // a caller's ID, or a group
 }
 
 // A Limiter bounds how often callers make requests. It is safe for concurrent use.
@@ -191,8 +190,7 @@ func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float
 		return left, wait, ok
 	}
 
-	key.party = caller.Party.Group
-	key.group = true
+	key.party = caller.Party.Group // which is no caller's ID
 
 	ofGroup, wait, ok := l.rates.Take(key, q.times(l.group), now, n)
 
@@ -331,8 +329,8 @@ func (l *Limiter) Pace(header http.Header, caller Caller, class Class) error {
 // PaceMore counts n more requests, for a request that was paced as one and is worth
 // more. It counts at most the remainder of a full bucket after one request.
 func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
-	quota, limited := l.quota(class, caller)
-	if n = min(n, quota.burst-1); !limited || n <= 0 {
+	quota, _ := l.quota(class, caller)
+	if n = min(n, quota.burst-1); n <= 0 {
 		return nil
 	}
 
@@ -352,14 +350,14 @@ const looksPerRequest = 1000
 // of class, never as more than can be made at once. The query ends early if they are used
 // up or ctx ends; spent returns the reason.
 func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *index.Query) (spent func() error) {
-	quota, limited := l.quota(class, caller)
+	quota, _ := l.quota(class, caller)
 	looked, paid := 0, 0
 
 	var err error
 
 	query.Charge = func(n int) bool {
 		looked += n
-		for err == nil && limited && paid < min(looked/looksPerRequest, quota.burst-1) {
+		for err == nil && paid < min(looked/looksPerRequest, quota.burst-1) {
 			if _, _, ok := l.take(quota, caller, time.Now(), 1); !ok {
 				err = tooMuch(quota)
 			}

@@ -95,7 +95,8 @@ func TestTheFirstTermsThatCoverACallerApply(t *testing.T) {
 			{at(t, "beta.test", "/3", "mtls"), admission.Public, 2},
 		} {
 			if got := atOnce(limiter, x.caller, x.class); got != x.want {
-				t.Errorf("%s by %s has %d %s at once, want %d", x.caller.Identity, x.caller.Method, got, x.class, x.want)
+				t.Errorf("%s by %s has %d %s at once, want %d", x.caller.Identity, x.caller.Method, got, x.class,
+					x.want)
 			}
 		}
 
@@ -144,7 +145,8 @@ func TestAnswersSayWhatIsLeft(t *testing.T) {
 				retry = refusal.Retry
 
 				if m := refusal.Members; len(m) != 1 || m[0].Name != "violated-policies" ||
-					string(m[0].Value) != fmt.Sprintf("[%q]", x.class) || directory.ProblemOf(err) != directory.RateLimited {
+					string(m[0].Value) != fmt.Sprintf("[%q]", x.class) ||
+					directory.ProblemOf(err) != directory.RateLimited {
 					t.Errorf("%d: the refusal is %v with %s", i, err, m)
 				}
 			}
@@ -240,6 +242,7 @@ func TestALookupPaysForWhatItLooksAt(t *testing.T) {
 			if x.gone {
 				leave()
 			}
+
 			defer leave()
 
 			var query index.Query
@@ -258,7 +261,8 @@ func TestALookupPaysForWhatItLooksAt(t *testing.T) {
 
 			if x.ends && !x.gone {
 				var refusal *problem.Refusal
-				if !errors.As(err, &refusal) || refusal.Retry != 10 || !strings.Contains(err.Error(), "10 requests in 10 s") ||
+				if !errors.As(err, &refusal) || refusal.Retry != 10 || !strings.Contains(err.Error(),
+					"10 requests in 10 s") ||
 					!strings.Contains(err.Error(), "each 1000 registrations") {
 					t.Errorf("%s: %+v", name, err)
 				}

@@ -121,13 +121,7 @@ func (s *Description) listed(d directory.Document, projection *directory.Project
 
 // woaID returns the id of the agent of a Web of Agents document of one agent; empty for
 // other documents.
-func woaID(doc directory.Document) string {
-	if doc.Kind() != directory.KindWoA || doc.IsZero() {
-		return ""
-	}
-
-	return invoke.WoATermsOf("", doc).ID
-}
+func woaID(doc directory.Document) string { return invoke.WoATermsOf("", doc).ID }
 
 // compare compares a registration with the agent's description: all members, or those
 // that both have.

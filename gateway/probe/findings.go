@@ -122,7 +122,7 @@ func (fs *Findings) put(rid directory.RID, found finding) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 
-	if old, ok := fs.byRID[rid]; ok && old.at > found.at {
+	if fs.byRID[rid].at > found.at {
 		return
 	}
 

@@ -43,6 +43,21 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 		t.Error("an older finding takes a newer one's place")
 	}
 
+	// Of the own domain's registrations as they are, and not of those without a source.
+	fs.put(rid(9), pack(directory.Probe{At: 4}, 7))
+
+	for i, want := range map[int]bool{0: true, 3: true, 9: false, 10: false} {
+		entry := &directory.Entry{RID: rid(i), Statement: 7}
+		if got, ok := fs.Of(entry); ok != want || ok && got.At == 0 {
+			t.Errorf("of registration %d there is %+v, %t", i, got, ok)
+		}
+
+		entry.Received = &directory.Received{}
+		if _, ok := fs.Of(entry); ok {
+			t.Errorf("a finding for the registration %d of another domain", i)
+		}
+	}
+
 	fs.prune(index.New(), 3)
 
 	if n := fs.Count(); n[directory.ProbeMismatch]+n[directory.ProbeVerified] != 0 ||
@@ -122,6 +137,10 @@ func TestFindingsAreCopied(t *testing.T) {
 		t.Errorf("where nothing is new it took %d pages", pages)
 	}
 
+	if again := leader.after(last); len(again.Items) > 0 || again.Mark != last.Mark {
+		t.Errorf("after that %d are sent again", len(again.Items))
+	}
+
 	if n := len(leader.log); n > 3*len(leader.byRID)+1024 {
 		t.Errorf("the order has %d marks of %d registrations", n, len(leader.byRID))
 	}
@@ -170,6 +189,11 @@ func TestAgentsAreAskedInTurn(t *testing.T) {
 		changed := &directory.Entry{RID: e.RID, Statement: 2, UpdatedAt: first + 5}
 		if due := fs.due(changed, every, since); due != first+5 {
 			t.Errorf("what changed is asked %d ms later", due-first-5)
+		}
+
+		added := &directory.Entry{RID: rid(1000 + n), Statement: 1, UpdatedAt: since}
+		if due := fs.due(added, every, since); due != since {
+			t.Errorf("what is new is asked %d ms later", due-since)
 		}
 	}
 

@@ -1,29 +1,468 @@
 package probe
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/gateway/gatewaytest"
 )
 
-// A registration is renewed only by a finding of this round: an old one says nothing about
-// the agent of today.
+// A registration is renewed only by a finding of this round that agrees with it as it is: an old
+// one says nothing about the agent of today.
 //
 // Requirement: AD-044
-func TestAnOldFindingRenewsNothing(t *testing.T) {
+func TestOnlyAFreshFindingRenews(t *testing.T) {
 	now := time.Unix(1_780_000_000, 0)
-	entry := &directory.Entry{RID: rid(1), Statement: 7, Lifetime: 600, ExpiresAt: now.Add(time.Minute).UnixMilli()}
 
-	for age, want := range map[time.Duration]bool{
-		0: true, roundTimeout - time.Millisecond: true, roundTimeout: false, time.Hour: false,
+	for name, x := range map[string]struct {
+		age       time.Duration
+		state     directory.ProbeState
+		statement uint64
+		left      time.Duration // of a lifetime of ten minutes
+		want      bool
+	}{
+		"now":                  {0, directory.ProbeVerified, 7, time.Minute, true},
+		"in the round":         {roundTimeout - time.Millisecond, directory.ProbeVerified, 7, time.Minute, true},
+		"of an earlier round":  {roundTimeout, directory.ProbeVerified, 7, time.Minute, false},
+		"of another statement": {0, directory.ProbeVerified, 6, time.Minute, false},
+		"that differs":         {0, directory.ProbeMismatch, 7, time.Minute, false},
+		"before a quarter":     {0, directory.ProbeVerified, 7, 450 * time.Second, false},
+		"after a quarter":      {0, directory.ProbeVerified, 7, 450*time.Second - time.Millisecond, true},
 	} {
+		entry := &directory.Entry{RID: rid(1), Statement: 7, Lifetime: 600, ExpiresAt: now.Add(x.left).UnixMilli()}
 		p := &Prober{cfg: ProberConfig{Findings: NewFindings()}}
-		p.cfg.Findings.put(entry.RID,
-			pack(directory.Probe{State: directory.ProbeVerified, At: now.Add(-age).UnixMilli()}, entry.Statement))
+		p.cfg.Findings.put(entry.RID, pack(directory.Probe{State: x.state, At: now.Add(-x.age).UnixMilli()},
+			x.statement))
 
-		if p.isRenewable(entry, now) != want {
-			t.Errorf("a finding of %s ago renews: %t, want %t", age, !want, want)
+		if p.isRenewable(entry, now) != x.want {
+			t.Errorf("a finding %s renews: %t, want %t", name, !x.want, x.want)
 		}
 	}
+}
+
+// A domain is one member's consensus and index, and the agents of its registrations.
+type domain struct {
+	*testing.T
+
+	index  *index.Index
+	prober *Prober
+
+	mu     sync.Mutex
+	asked  []string // paths of requests, with the entity tag that they know
+	states []directory.ProbeState
+	leads  bool
+	ask    func(question []byte) ([]byte, error)
+	batch  []directory.RefreshBatch
+	refuse error
+	lines  bytes.Buffer
+}
+
+func (d *domain) IsLeader() bool { return d.leads }
+
+func (d *domain) AskLeader(_ context.Context, question []byte) ([]byte, error) {
+	return d.ask(question)
+}
+
+func (d *domain) RefreshMany(_ context.Context, batch directory.RefreshBatch) (directory.Outcome, error) {
+	d.batch = append(d.batch, batch)
+	return directory.Outcome{Each: make([]directory.RenewalResult, len(batch.Items))}, d.refuse
+}
+
+func (d *domain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	known := r.Header.Get("If-None-Match")
+	d.asked = append(d.asked, strings.TrimSuffix(r.URL.Path, CardPath)+known)
+
+	w.Header().Set("ETag", `"1"`)
+
+	switch {
+	case !strings.HasPrefix(r.URL.Path, "/a/"):
+		http.NotFound(w, r)
+	case known != "":
+		w.WriteHeader(http.StatusNotModified)
+	default:
+		fmt.Fprintf(w, `{"name":"Hello","description":"D","version":"1","url":"https://%s/a","skills":[]}`, r.Host)
+	}
+}
+
+func newDomain(t *testing.T, change func(*ProberConfig)) (*domain, string) {
+	t.Helper()
+
+	d := &domain{T: t, index: index.New()}
+	s := gatewaytest.Serve(t, d)
+	cfg := ProberConfig{
+		Guard: gatewaytest.NewGuard(t, s), Findings: NewFindings(), Index: d.index, Consensus: d, Interval: time.Hour,
+		Concurrent: 4, Contain: func(f func()) { f() }, Logger: slog.New(slog.NewTextHandler(&d.lines, nil)),
+		Count: func(state directory.ProbeState) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.states = append(d.states, state)
+		},
+	}
+
+	if change != nil {
+		change(&cfg)
+	}
+
+	d.prober = NewProber(cfg)
+
+	return d, s.URL
+}
+
+// register adds a registration that was changed a minute ago.
+func (d *domain) register(n int, document string, change func(*directory.Entry)) *directory.Entry {
+	d.Helper()
+
+	name := fmt.Sprint("agent-", n)
+
+	doc, err := directory.ParseDocument(directory.KindA2A, []byte(document))
+	if err != nil {
+		d.Fatal(err)
+	}
+
+	projection, err := kinds.Project(name, doc)
+	if err != nil {
+		d.Fatal(err)
+	}
+
+	alpha := spiffeid.RequireTrustDomainFromString("alpha.test")
+	entry := &directory.Entry{
+		Origin: alpha, RID: rid(n), Agent: name, Owner: directory.IdentityOf(spiffeid.RequireFromPath(alpha,
+			"/agent/ada")),
+		Document: doc, Packed: directory.Pack(doc, projection), Statement: 1, Lifetime: 600,
+		UpdatedAt: time.Now().Add(-time.Minute).UnixMilli(), ExpiresAt: time.Now().Add(5 * time.Minute).UnixMilli(),
+	}
+
+	if change != nil {
+		change(entry)
+	}
+
+	d.index.Put(entry)
+
+	return entry
+}
+
+func (d *domain) round() (asked []string, states []directory.ProbeState) {
+	d.prober.round(d.Context())
+
+	asked, states = d.asked, d.states
+	slices.Sort(asked)
+	slices.Sort(states)
+	d.asked, d.states = nil, nil
+
+	return asked, states
+}
+
+// older makes the finding for a registration due again.
+func (d *domain) older(entries ...*directory.Entry) {
+	for _, entry := range entries {
+		found := d.prober.cfg.Findings.byRID[entry.RID]
+		found.at -= (2 * time.Hour).Milliseconds()
+		d.prober.cfg.Findings.byRID[entry.RID] = found
+	}
+}
+
+const helloCard = `{"name":"Hello","description":"D","version":"1","url":"URL/a","skills":[]}`
+
+// A round asks each source once for all registrations that name it and are due, by what it said
+// last, and notes each result with its time. It renews those that agree.
+//
+// Requirement: AD-044
+func TestARoundAsksEachSourceOnce(t *testing.T) {
+	var d *domain
+
+	caller := directory.Caller{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/node/a"))}
+	d, url := newDomain(t, func(cfg *ProberConfig) {
+		cfg.Renew = &Renewer{
+			Registry: refresher(func(ctx context.Context, batch directory.RefreshBatch) (directory.Outcome, error) {
+				return d.RefreshMany(ctx, batch)
+			}),
+			Caller: func() directory.Caller { return caller },
+		}
+	})
+	card := strings.ReplaceAll(helloCard, "URL", url)
+
+	agrees := d.register(1, card, nil)
+	differs := d.register(2, strings.Replace(card, `"1"`, `"2"`, 1), nil)
+	d.register(3, strings.ReplaceAll(helloCard, "URL/a", "http://agent.example/"), nil) // names no source
+	d.register(4, card, func(e *directory.Entry) { e.ExpiresAt = time.Now().UnixMilli() })
+	young := d.register(5, card,
+		func(e *directory.Entry) { e.ExpiresAt = time.Now().Add(8 * time.Minute).UnixMilli() })
+
+	began := time.Now().UnixMilli()
+
+	asked, states := d.round()
+	if !slices.Equal(asked, []string{"/a"}) ||
+		!slices.Equal(states, []directory.ProbeState{"mismatch", "verified", "verified"}) {
+		t.Fatalf("asked %q, found %q", asked, states)
+	}
+
+	for entry, want := range map[*directory.Entry]directory.ProbeState{
+		agrees: directory.ProbeVerified, differs: directory.ProbeMismatch, young: directory.ProbeVerified,
+	} {
+		if got, ok := d.prober.cfg.Findings.Of(entry); !ok || got.State != want || got.At < began {
+			t.Errorf("%s is %+v, %t; want %s", entry.Agent, got, ok, want)
+		}
+	}
+
+	if len(d.batch) != 1 || d.batch[0].Caller.Identity != caller.Identity ||
+		!slices.Equal(d.batch[0].Items, []directory.Renewal{{RID: agrees.RID}}) {
+		t.Errorf("refreshed are %+v", d.batch)
+	}
+
+	if asked, _ := d.round(); asked != nil || len(d.batch) != 1 {
+		t.Errorf("what isn't due is asked: %q; refreshed are %+v", asked, d.batch)
+	}
+
+	d.older(agrees, differs, young)
+
+	if asked, states := d.round(); !slices.Equal(asked, []string{`/a"1"`}) || states != nil {
+		t.Errorf("asked again: %q, %q", asked, states)
+	}
+
+	if got, ok := d.prober.cfg.Findings.Of(differs); !ok || got.State != directory.ProbeMismatch || got.At < began {
+		t.Errorf("what is unchanged is %+v, %t", got, ok)
+	}
+
+	// A registration that has changed needs the whole description.
+	changed := *agrees
+	changed.Statement, changed.UpdatedAt = 2, time.Now().UnixMilli()
+	d.index.Put(&changed)
+
+	if asked, _ := d.round(); !slices.Equal(asked, []string{"/a"}) {
+		t.Errorf("asked for a changed registration: %q", asked)
+	}
+
+	// What is refused, or fails, is told, and a source that has nothing is asked in each place.
+	d.older(&changed)
+	d.refuse = errors.New("no leader")
+	gone := d.register(6, strings.ReplaceAll(strings.ReplaceAll(helloCard, "URL", url), "/a", "/gone"), nil)
+
+	if _, states := d.round(); !slices.Equal(states, []directory.ProbeState{"unreachable"}) ||
+		!strings.Contains(d.lines.String(), "refresh of verified registrations failed") {
+		t.Errorf("found %q; the log has\n%s", states, &d.lines)
+	}
+
+	if got, ok := d.prober.cfg.Findings.Of(gone); !ok || got.Reason != "nothing" {
+		t.Errorf("a source that has nothing: %+v, %t", got, ok)
+	}
+}
+
+type refresher func(context.Context, directory.RefreshBatch) (directory.Outcome, error)
+
+func (r refresher) RefreshMany(ctx context.Context, b directory.RefreshBatch) (directory.Outcome, error) {
+	return r(ctx, b)
+}
+
+// A refusal of one renewal is told with its registration, and doesn't hinder the others.
+//
+// Requirement: AD-044
+func TestARefusedRenewalIsTold(t *testing.T) {
+	var lines bytes.Buffer
+
+	batches := 0
+	p := NewProber(ProberConfig{
+		Findings: NewFindings(), Logger: slog.New(slog.NewTextHandler(&lines, nil)),
+		Renew: &Renewer{
+			Caller: func() directory.Caller { return directory.Caller{} },
+			Registry: refresher(func(_ context.Context, b directory.RefreshBatch) (directory.Outcome, error) {
+				batches++
+				out := directory.Outcome{Each: make([]directory.RenewalResult, len(b.Items))}
+				out.Each[0].Err = errors.New("policy forbids it")
+
+				return out, nil
+			}),
+		},
+	})
+
+	var entries []*directory.Entry
+	for n := range directory.MaxRenewals + 1 {
+		entry := &directory.Entry{RID: rid(n), Lifetime: 600, ExpiresAt: time.Now().Add(time.Minute).UnixMilli()}
+		p.cfg.Findings.put(entry.RID, pack(directory.Probe{State: directory.ProbeVerified,
+			At: time.Now().UnixMilli()}, 0))
+		entries = append(entries, entry)
+	}
+
+	p.renew(t.Context(), map[string][]*task{"a": {{entries: entries}}})
+
+	if text := lines.String(); batches != 2 || strings.Count(text, "policy forbids it") != 2 ||
+		!strings.Contains(text, rid(0).String()) {
+		t.Errorf("%d batches; the log has\n%s", batches, text)
+	}
+}
+
+// One host is asked slowly, and for a bounded number of sources in a round. After one that can't be
+// reached the others are unreachable without another request; an answer without a description says
+// nothing about the others. The end of a round says nothing about an agent.
+//
+// Requirement: AD-044
+func TestAHostIsAskedSlowly(t *testing.T) {
+	d, url := newDomain(t, nil)
+
+	var entries []*directory.Entry
+	for n := range maxPerHost + 5 {
+		entries = append(entries, d.register(n, strings.ReplaceAll(helloCard, "URL/a", fmt.Sprint(url, "/gone/", n)),
+			func(e *directory.Entry) { e.UpdatedAt -= int64(n) }))
+	}
+
+	other := d.register(99, strings.ReplaceAll(helloCard, "URL", "https://127.0.0.1:443"), nil)
+	hosts := d.prober.due(time.Now().UnixMilli())
+
+	tasks := hosts[strings.ToLower(url)]
+	if len(tasks) != maxPerHost || len(hosts) != 2 || tasks[0].entries[0].RID != entries[len(entries)-1].RID {
+		t.Fatalf("%d sources of %d hosts in a round", len(tasks), len(hosts))
+	}
+
+	// The first of them is asked in two places or three, and the round ends in the second's turn.
+	ctx, cancel := context.WithTimeout(t.Context(), perHostInterval/2)
+	defer cancel()
+
+	d.prober.probeHost(ctx, tasks)
+
+	if len(d.states) != 1 || len(d.asked) != 3 {
+		t.Errorf("%d agents were probed in half a second by %q", len(d.states), d.asked)
+	}
+
+	d.prober.probeHost(ctx, tasks[:1])
+
+	if len(d.states) != 1 {
+		t.Errorf("the end of a round is a finding: %q", d.states)
+	}
+
+	// Nothing listens at that port, or another certificate answers: none of the others is asked.
+	host := hosts["https://127.0.0.1:443"]
+	if len(host) != 1 || host[0].entries[0].RID != other.RID {
+		t.Fatalf("the hosts are %v", slices.Collect(maps.Keys(hosts)))
+	}
+
+	for name, x := range map[string]struct {
+		err  error
+		asks bool
+	}{
+		"the network": {errors.New("connection refused"), false},
+		"nothing":     {nil, true},
+	} {
+		d.asked, d.states = nil, nil
+
+		err := d.prober.probe(t.Context(), tasks[1], x.err)
+		if (len(d.asked) > 0) != x.asks || (err != nil) == x.asks || len(d.states) != 1 {
+			t.Errorf("after %s %q is asked, %v is next, and found are %q", name, d.asked, err, d.states)
+		}
+	}
+}
+
+// Entity tags are kept for a bounded number of sources.
+//
+// Requirement: FORM-005
+func TestTagsAreBounded(t *testing.T) {
+	p := NewProber(ProberConfig{Findings: NewFindings()})
+	for n := range 3 * maxTags {
+		p.setTag(Source{URL: fmt.Sprint(n)}, "1")
+
+		if len(p.tags) > maxTags {
+			t.Fatalf("%d are kept", len(p.tags))
+		}
+	}
+
+	last := Source{URL: fmt.Sprint(3*maxTags - 1)}
+	if got := p.tag(&task{source: last}); got != "1" {
+		t.Errorf("the last one is %q", got)
+	}
+
+	if p.setTag(last, ""); p.tag(&task{source: last}) != "" {
+		t.Error("a source that has none any more has one")
+	}
+}
+
+// A member that doesn't lead has the leader's findings, each once, from whoever leads. One that
+// leads finds itself, and takes registrations as new from the minute before.
+//
+// Requirement: AD-044
+func TestAMemberCopiesOrFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := NewFindings()
+		d := &domain{T: t, index: index.New()}
+
+		for n := range maxItems + 5 {
+			leader.put(rid(n), pack(directory.Probe{State: directory.ProbeVerified, At: time.Now().UnixMilli()}, 1))
+		}
+
+		pages := 0
+		d.ask = func(question []byte) ([]byte, error) { pages++; return leader.Answer(question), nil }
+		findings := NewFindings()
+		d.prober = NewProber(ProberConfig{Findings: findings, Index: d.index, Consensus: d, Interval: time.Hour})
+
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		var running sync.WaitGroup
+
+		running.Go(func() { d.prober.Run(ctx) })
+		synctest.Wait()
+
+		if got := findings.Count()[directory.ProbeVerified]; got != maxItems+5 || pages != 2 || d.prober.since != 0 {
+			t.Errorf("%d are copied in %d pages; since %d", got, pages, d.prober.since)
+		}
+
+		for _, x := range []struct {
+			said []byte
+			err  error
+		}{{nil, errors.New("no leader")}, {[]byte("{"), nil}, {nil, nil}} {
+			d.ask = func([]byte) ([]byte, error) { pages++; return x.said, x.err }
+			pages = 0
+
+			time.Sleep(2 * pause)
+			synctest.Wait()
+
+			if d.prober.copied.Mark != maxItems+5 || pages == 0 || pages > 2 {
+				t.Errorf("after %q, %v: %+v, asked %d times", x.said, x.err, d.prober.copied, pages)
+			}
+		}
+
+		d.leads = true
+		time.Sleep(2 * pause)
+		synctest.Wait()
+
+		since := d.prober.since
+		if age := time.Now().UnixMilli() - since; age < recent.Milliseconds() ||
+			age > (recent+2*pause).Milliseconds() {
+			t.Errorf("registrations are new since %d ms before", age)
+		}
+
+		time.Sleep(2 * recent)
+		synctest.Wait()
+
+		if got := findings.Count()[directory.ProbeVerified]; got != 0 || d.prober.since != since {
+			t.Errorf("%d findings are kept of what isn't there; since %d, before %d", got, d.prober.since, since)
+		}
+
+		d.leads = false
+		time.Sleep(2 * pause)
+		synctest.Wait()
+
+		if d.prober.since != 0 {
+			t.Error("a member that doesn't lead any more takes registrations as new since it did")
+		}
+
+		cancel()
+		running.Wait()
+	})
 }
