@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -91,8 +90,13 @@ func ReadFiles(dir string) (peerings []directory.Peering, err error) {
 		}
 
 		var peering directory.Peering
-		if err := json.Unmarshal(data, &peering); err != nil ||
-			peering.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
+
+		err = json.Unmarshal(data, &peering)
+		if name := peering.Domain.Name(); err == nil && name+".json" != filepath.Base(file) {
+			err = fmt.Errorf("it has the agreement with %q", name)
+		}
+
+		if err != nil {
 			return peerings, fmt.Errorf("%s is damaged; remove it: the node reads it from the domain's log again: %w",
 				file, err)
 		}
