@@ -50,6 +50,12 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		"remote schema": {gatewaytest.WoARest,
 			strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`,
 				`"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
+		"local schema": {gatewaytest.WoARest,
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`,
+				`"outputs":{"$defs":{"a":{}},"$ref":"#/$defs/a"}`, 1), "", ""},
+		"a reference that is no schema's": {gatewaytest.WoARest,
+			gatewaytest.WoAAgent("a", `,"authz":{"$ref":"https://elsewhere.example/"}`), "", ""},
+		"no password": {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"password":"","token":5}`), "", ""},
 		"slashed base": {strings.Replace(gatewaytest.WoARest, ".com", ".com/", 1), gatewaytest.WoAAgent("a", ``),
 			"slash", ""},
 		"plain base": {strings.Replace(gatewaytest.WoARest, "https:", "http:", 1),
@@ -89,7 +95,8 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			t.Errorf("%s: refused because %v, want a word on %q", name, a.Err, c.refusal)
 		}
 
-		if got := strings.Join(a.Warnings, " "); (got != "") != (c.warning != "") || !strings.Contains(got, c.warning) {
+		if got := strings.Join(a.Warnings, " "); (got != "") != (c.warning != "") || !strings.Contains(got,
+			c.warning) {
 			t.Errorf("%s: warnings %q, want a word on %q", name, got, c.warning)
 		}
 
@@ -205,7 +212,10 @@ type origin struct {
 
 func newOrigin(t *testing.T) (*origin, *gateway.Guard) {
 	o := &origin{}
-	o.Server = gatewaytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
+	o.Server = gatewaytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.handler(w,
+			r)
+	}))
 
 	return o, gatewaytest.NewGuard(t, o.Server)
 }
@@ -246,7 +256,8 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 	}
 
 	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour,
-		"no-store": time.Minute, "": time.Hour, "private, MAX-AGE=120": 2 * time.Minute} {
+		"no-store": time.Minute, "max-age=120, no-cache": time.Minute, "max-age=x": time.Hour, "": time.Hour,
+		"private, MAX-AGE=120": 2 * time.Minute} {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			w.Header().Set("Cache-Control", header)
@@ -290,12 +301,26 @@ func TestCrawlFollowsPages(t *testing.T) {
 		t.Errorf("of several pages the first one's tag was believed: %+v, %v", again, err)
 	}
 
-	for name, link := range map[string]string{"a loop": `<?>; rel=next`,
-		"elsewhere": `<https://192.0.2.1/woa.json>; rel="next"`} {
-		answer(link, "application/woa+json", page)
+	large := strings.Repeat("x", 15<<19) // of a page of 8 MiB
 
-		if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
-			t.Errorf("%s is followed", name)
+	for name, x := range map[string]struct {
+		link, want string
+		body       func(*http.Request) string
+	}{
+		"a loop":    {`<?>; rel=next`, "over 64 pages", page},
+		"elsewhere": {`<https://192.0.2.1/woa.json>; rel="next"`, "which is elsewhere", page},
+		"elsewhere by its port": {
+			`<` + o.URL + `1/woa.json>; rel="next"`, "which is elsewhere", page,
+		},
+		"no URL": {`<https://[/>; rel="next"`, "which is elsewhere", page},
+		"large pages": {`<?>; rel=next`, "over 67108864 bytes", func(*http.Request) string {
+			return `{"x":"` + large + `",` + gatewaytest.WoADocument(`{}`)[1:]
+		}},
+	} {
+		answer(x.link, "application/woa+json", x.body)
+
+		if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, want %s", name, err, x.want)
 		}
 	}
 

@@ -186,9 +186,6 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 	})
 
 	a.Document, a.Err = s.document(a.Name, members, kept)
-	if a.Err != nil {
-		a.Document = directory.Document{}
-	}
 
 	return a
 }
@@ -286,9 +283,11 @@ func (s *splitter) document(name string, agent []strictjson.Member, transports [
 		return none, err
 	}
 
-	_, err = kinds.Project(name, doc)
+	if _, err := kinds.Project(name, doc); err != nil {
+		return none, err
+	}
 
-	return doc, err
+	return doc, nil
 }
 
 func appendNames(data []byte, names []string) []byte {
