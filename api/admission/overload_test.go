@@ -119,7 +119,11 @@ func TestASlotIsHeldWhileWorking(t *testing.T) {
 		slot := overload.Slot(admission.LookupWork, admission.Unshed)
 
 		outside := false
-		if err := slot.Outside(t.Context(), func() { outside = true; wantFree(true, "before it was taken") }); err != nil ||
+		if err := slot.Outside(t.Context(), func() {
+			outside = true
+			wantFree(true,
+				"before it was taken")
+		}); err != nil ||
 			!outside {
 			t.Errorf("outside without a slot: %t, %v", outside, err)
 		}

@@ -34,17 +34,21 @@ func TestARefusalNamesTheShare(t *testing.T) {
 		says    string
 	}{
 		"a caller": {
-			func(p *admission.Pools) *admission.Pool { return p.Requests }, []admission.Caller{foreign("1")}, foreign("1"),
-			directory.RateLimited, "your share of this node's requests in progress is used up: one caller may have 16",
+			func(p *admission.Pools) *admission.Pool { return p.Requests }, []admission.Caller{foreign("1")},
+			foreign("1"),
+			directory.RateLimited,
+			"your share of this node's requests in progress is used up: one caller may have 16",
 		},
 		"a domain": {
-			func(p *admission.Pools) *admission.Pool { return p.Watches }, []admission.Caller{foreign("1"), foreign("2")},
+			func(p *admission.Pools) *admission.Pool { return p.Watches }, []admission.Caller{foreign("1"),
+				foreign("2")},
 			foreign("3"), directory.RateLimited,
 			"the share of beta.test of this node's watches is used up: all of its callers together may have 32",
 		},
 		"all": {
 			func(p *admission.Pools) *admission.Pool { return p.Nodes },
-			[]admission.Caller{own("1"), own("1"), own("2"), own("2"), own("3"), own("3"), own("4"), own("4"), own("5"),
+			[]admission.Caller{own("1"), own("1"), own("2"), own("2"), own("3"), own("3"), own("4"), own("4"),
+				own("5"),
 				own("5"), own("6"), own("6"), own("7"), own("7"), own("8")},
 			own("8"), directory.Unavailable, "other callers use this node's requests of nodes in progress up",
 		},
@@ -133,7 +137,8 @@ func TestAnswersAreCountedUntilTheyAreRead(t *testing.T) {
 	}
 
 	_, err := pools.HoldAnswer(caller, 64<<10)
-	if directory.ProblemOf(err) != directory.RateLimited || !strings.Contains(err.Error(), "one caller may have 64.") {
+	if directory.ProblemOf(err) != directory.RateLimited || !strings.Contains(err.Error(),
+		"one caller may have 64.") {
 		t.Error(err)
 	}
 }
@@ -194,7 +199,8 @@ func TestABodyHasADeadlineThatMoves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			pools := admission.NewPools(admission.Sizes{}, nil)
 			began := time.Now()
-			sent := &timedBody{ResponseWriter: httptest.NewRecorder(), pieces: x.pieces, size: x.size, each: time.Millisecond}
+			sent := &timedBody{ResponseWriter: httptest.NewRecorder(), pieces: x.pieces, size: x.size,
+				each: time.Millisecond}
 
 			r := httptest.NewRequest("POST", "/", sent)
 			r.ContentLength = x.declared

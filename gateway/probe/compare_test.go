@@ -183,7 +183,8 @@ func TestTheSourceIsAtTheBase(t *testing.T) {
 				"https://A.example:8443/.well-known/woa.json"},
 		"a WoA document": {base: "https://a.example/", bindings: []string{"a2a https://a.example/"},
 			kind: directory.KindWoA,
-			want: "woa https://a.example/.well-known/woa.json https://a.example:443 https://a.example/.well-known/woa.json"},
+			want: "woa https://a.example/.well-known/woa.json https://a.example:443 " +
+				"https://a.example/.well-known/woa.json"},
 		"mutual TLS": {base: "https://a.example/", authentication: `["mtls"]`,
 			bindings: []string{"mcp https://a.example/"},
 			want:     "mcp https://a.example/ https://a.example:443 https://a.example/ mutual"},

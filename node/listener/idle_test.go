@@ -1,10 +1,19 @@
 package listener
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/limit"
 )
@@ -118,5 +127,169 @@ func TestAnAddressClosesItsOwnIdleConnections(t *testing.T) {
 
 	if other.closed || !first.closed {
 		t.Errorf("closed: another address's %t, its own first %t", other.closed, first.closed)
+	}
+}
+
+// A network, and another domain, close none but their own.
+//
+// Requirement: OPS-020
+func TestAGroupClosesItsOwnIdleConnections(t *testing.T) {
+	foreign := func(domain string, n int) limit.Caller {
+		return limit.Caller{Kind: limit.Foreign, ID: fmt.Sprintf("spiffe://%s/%d", domain, n), Group: domain}
+	}
+
+	for name, x := range map[string]struct {
+		from func(group, n int) string
+		as   func(group, n int) limit.Caller
+	}{
+		"networks": {
+			func(group, n int) string { return fmt.Sprintf("2001:db8:%x:%x::1", group, n) },
+			func(int, int) limit.Caller { return limit.Caller{} },
+		},
+		"domains": {
+			func(_, n int) string { return fmt.Sprintf("10.0.0.%d", n%250+1) },
+			func(group, n int) limit.Caller { return foreign([]string{"beta.test", "gamma.test"}[group], n) },
+		},
+	} {
+		i := &idlers{t, newConnLimiter(nil, limited(1<<15, func() {}))}
+		_, other := i.connect(x.from(0, 0), x.as(0, 0))
+		_, first := i.connect(x.from(1, 0), x.as(1, 0))
+
+		for n := range idleForeign {
+			i.connect(x.from(1, n+1), x.as(1, n+1))
+		}
+
+		if other.closed || !first.closed {
+			t.Errorf("%s: closed: another's %t, its own first %t", name, other.closed, first.closed)
+		}
+	}
+}
+
+// The server's states of a connection make it idle and busy. A connection that is closed takes no
+// place of its client any more.
+//
+// Requirement: OPS-020
+func TestTheServersStatesMakeAConnectionIdle(t *testing.T) {
+	i := &idlers{t, newConnLimiter(nil, limited(1<<15, func() {}))}
+	conn, _ := i.connect("10.0.0.1", limit.Caller{})
+	secure := tls.Server(conn, &tls.Config{})
+	timers := &expiryTimers{byConn: map[*tls.Conn]*time.Timer{}}
+
+	for _, x := range []struct {
+		state http.ConnState
+		idle  int64
+	}{{http.StateActive, 0}, {http.StateIdle, 1}, {http.StateNew, 1}, {http.StateActive, 0}, {http.StateIdle, 1}} {
+		timers.stateChanged(secure, x.state)
+
+		if held := i.limiter.idle.Held(); held != x.idle || i.limiter.conns.Held() != 1 {
+			t.Errorf("%s: %d are idle, of %d", x.state, held, i.limiter.conns.Held())
+		}
+	}
+
+	must(t, conn.Close())
+	conn.HandshakeDone(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{
+		{URIs: []*url.URL{{Scheme: "spiffe", Host: "beta.test", Path: "/agent"}}},
+	}})
+	timers.stateChanged(secure, http.StateIdle)
+
+	if i.limiter.conns.Held() != 0 || i.limiter.idle.Held() != 0 {
+		t.Errorf("a closed connection holds %d places, and %d idle ones", i.limiter.conns.Held(),
+			i.limiter.idle.Held())
+	}
+}
+
+// An aborted call closes the connection of a stranger, and of no one who is known; what is not
+// counted here stays open.
+//
+// Requirement: SEC-002
+func TestAnAbortedCallClosesAStrangersConnection(t *testing.T) {
+	i := &idlers{t, newConnLimiter(nil, limited(1<<15, func() {}))}
+	stranger, ofStranger := i.connect("10.0.0.1", limit.Caller{})
+	known, ofKnown := i.connect("10.0.0.1", limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"})
+	plain := &remote{Conn: &net.TCPConn{}, from: "10.0.0.1"}
+
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	})}
+	CloseAborted(server)
+
+	for _, conn := range []net.Conn{
+		tls.Server(stranger, &tls.Config{}), tls.Server(known, &tls.Config{}), tls.Server(plain, &tls.Config{}),
+		stranger,
+	} {
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+					t.Errorf("the server is told %v", err)
+				}
+			}()
+
+			r := httptest.NewRequest("GET", "/", nil)
+			server.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(server.ConnContext(r.Context(), conn)))
+		}()
+	}
+
+	if !ofStranger.closed || ofKnown.closed || plain.closed {
+		t.Errorf("closed: a stranger's %t, a known client's %t, one that isn't counted %t", ofStranger.closed,
+			ofKnown.closed, plain.closed)
+	}
+}
+
+// A server that leaves says so with each answer, and answers all the same.
+func TestAServerThatLeavesSaysSo(t *testing.T) {
+	leaving := false
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	})}
+	LeaveWhile(server, func() bool { return leaving })
+
+	for _, leaving = range []bool{false, true, false} {
+		w := httptest.NewRecorder()
+		server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+
+		if got := w.Header().Get("Connection"); (got == "close") != leaving || w.Code != http.StatusTeapot {
+			t.Errorf("leaving %t: %d, Connection %q", leaving, w.Code, got)
+		}
+	}
+}
+
+// A private socket is its owner's alone, takes the place of one that was left, and stays when its
+// listener is closed: the next process may have it already.
+func TestAPrivateSocketIsItsOwnersAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "admin.sock")
+
+	for range 2 {
+		ln, err := ListenPrivate(path)
+		must(t, err)
+
+		info, err := os.Stat(path)
+		must(t, err)
+
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("its mode is %s", info.Mode())
+		}
+
+		accepted := make(chan error, 1)
+		go func() {
+			conn, err := ln.Accept()
+			if err == nil {
+				err = conn.Close()
+			}
+
+			accepted <- err
+		}()
+
+		conn, err := net.Dial("unix", path)
+		must(t, err)
+		must(t, errors.Join(<-accepted, conn.Close(), ln.Close()))
+
+		if all, err := os.ReadDir(dir); err != nil || len(all) != 1 || all[0].Name() != "admin.sock" {
+			t.Errorf("the folder has %v, %v", all, err)
+		}
+	}
+
+	if _, err := ListenPrivate(filepath.Join(dir, "none", "admin.sock")); err == nil {
+		t.Error("a socket in a folder that isn't there")
 	}
 }
