@@ -339,12 +339,32 @@ func describeRegistration(reply *client.Reply) []byte {
 	data = response.AppendOptional(data, "roster_index", reply.Index())
 	data = response.AppendOptional(data, "visibility", reply.Header.Get(wire.HeaderVisibility))
 
+	if parts := reply.Ignored(); len(parts) > 0 {
+		data = appendIgnored(strictjson.AppendRaw(data, "ignored", nil), parts)
+	}
+
 	var granted wire.Granted
 	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
 		data = strictjson.AppendUint(data, "lt", uint64(granted.LifetimeSeconds))
 	}
 
 	return append(data, '}', '\n')
+}
+
+// appendIgnored appends the parts of a call that have no effect as a list.
+func appendIgnored(data []byte, parts []wire.Ignored) []byte {
+	data = append(data, '[')
+
+	for i, part := range parts {
+		if i > 0 {
+			data = append(data, ',')
+		}
+
+		data = strictjson.AppendText(append(data, '{'), "name", part.Name)
+		data = append(response.AppendOptional(data, "near", part.Near), '}')
+	}
+
+	return append(data, ']')
 }
 
 // describeChange is the header of the answer to a change as a body.
