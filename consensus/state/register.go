@@ -73,7 +73,8 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 }
 
 // Permits says why c may not register for owner in the place of old, or, where that is
-// nil, of gone, which has ended.
+// nil, of gone, which has ended. The caller's conditions come last: with one that never holds, a dry
+// run asks about the rest.
 func (r *Registrations) Permits(register *Register, old, gone *Registration, owner directory.Identity) error {
 	if old == nil {
 		if err := r.owners.vacant(register, owner, gone); err != nil {
@@ -81,11 +82,11 @@ func (r *Registrations) Permits(register *Register, old, gone *Registration, own
 		}
 	}
 
-	if err := register.matches(old); err != nil {
+	if err := r.owners.Affords(register.demand(old, gone, owner)); err != nil {
 		return err
 	}
 
-	return r.owners.Affords(register.demand(old, gone, owner))
+	return register.matches(old)
 }
 
 // update replaces the document that the caller meant, and renews the lifetime

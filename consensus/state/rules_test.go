@@ -110,6 +110,11 @@ func TestNobodyOwnsMoreThanTheRulesAllow(t *testing.T) {
 	d.register(1, ada, "two", 60)
 	three := d.registering(ada, "three", 60)
 	problem(t, d.at(2, Command{Register: three}).Err, directory.QuotaExceeded)
+
+	never := *three // as in a dry run: quotas are judged before a condition that never holds
+	never.IfMatch = []uint64{0}
+	problem(t, d.at(2, Command{Register: &never}).Err, directory.QuotaExceeded)
+
 	d.register(2, ada, "two", 60) // a replace adds nothing
 	d.register(2, bob, "three", 60)
 	problem(t, d.at(2, Command{Register: d.registering(ada, "three", 60)}).Err, directory.NameTaken)

@@ -49,10 +49,20 @@ func (im *importer) compare(ctx context.Context, items []*item) {
 		im.session.Note("the directory was not asked about all of them: %s", cli.FailureOf(err).Message)
 	}
 
+	added := 0
+
 	for _, i := range items {
-		if i.Result == untried {
+		switch i.Result {
+		case untried:
 			i.Result = valid
+		case isNew, changed:
+			added++
 		}
+	}
+
+	if added > 1 {
+		im.session.Note("the quotas have room for each of these %d; whether for all together, only the import shows",
+			added)
 	}
 }
 
@@ -60,7 +70,7 @@ func (im *importer) compare(ctx context.Context, items []*item) {
 const noRevision = `"0"`
 
 // askDirectory asks the directory whether it would accept an item. The condition keeps it from
-// doing so: it is judged last, after the identity, policy and the owner of the name.
+// doing so: it is judged last, after the identity, policy, the owner of the name and the quotas.
 func (im *importer) askDirectory(ctx context.Context, client *apiclient.Client, i *item) error {
 	options := im.options
 	options.IfMatch = noRevision
