@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -183,3 +184,39 @@ func (b silentBody) Read([]byte) (int, error) {
 }
 
 func (b silentBody) Close() error { return nil }
+
+// What an agent says in a stream is read without the stream's framing.
+func TestOutputsOfAStream(t *testing.T) {
+	for _, x := range []struct {
+		media, body string
+		want        []string
+		failure     string
+	}{
+		{"application/json", `{"a": 1}`, []string{`{"a": 1}`}, ""},
+		{"text/event-stream", "data: {\"a\":\ndata: 1}\n\n", []string{`{"a":1}`}, ""},
+		{"text/event-stream; charset=utf-8", ": hello\n\nid: 1\ndata: one\n\ndata: \"two\"",
+			[]string{"one", `"two"`}, ""},
+		{"text/event-stream", "", nil, ""},
+		{"text/event-stream", "data: 1\n\nevent: error\ndata: {\"error\":{\"message\":\"too late\"}}\n\ndata: 2\n\n",
+			[]string{"1"}, "the agent's stream ended with an error: too late"},
+		{"text/event-stream", "event: error\ndata: oh\n\n", nil, "the agent's stream ended with an error"},
+		{"application/x-ndjson", "{\"a\": 1}\r\n\n2\n", []string{`{"a":1}`, "2"}, ""},
+	} {
+		reply := &Reply{Status: 200, Header: http.Header{"Content-Type": {x.media}}, Body: []byte(x.body)}
+
+		outputs, err := reply.Outputs()
+
+		var got []string
+		for _, output := range outputs {
+			got = append(got, string(output))
+		}
+
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%s %q: %q", x.media, x.body, got)
+		}
+
+		if (err != nil) != (x.failure != "") || err != nil && (err.Error() != x.failure || !errors.Is(err, ErrAgent)) {
+			t.Errorf("%s %q: the error is %v", x.media, x.body, err)
+		}
+	}
+}

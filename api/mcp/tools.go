@@ -381,13 +381,19 @@ func describeChange(reply *client.Reply) []byte {
 }
 
 // describeOutput is an agent's output as a member of an object, as structured content is one.
-// A stream is a text.
+// A stream of several parts is a text, with one on each line and the reason of an early end on the last.
 func describeOutput(reply *client.Reply) []byte {
-	if output := jsontext.Value(bytes.TrimSpace(reply.Body)); output.IsValid() {
+	outputs, failed := reply.Outputs()
+	if failed != nil {
+		outputs = append(outputs, []byte(failed.Error()))
+	}
+
+	text := bytes.TrimSpace(bytes.Join(outputs, []byte{'\n'}))
+	if output := jsontext.Value(text); output.IsValid() {
 		return append(strictjson.AppendRaw([]byte{'{'}, "output", output), '}')
 	}
 
-	return append(strictjson.AppendText([]byte{'{'}, "text", strings.ToValidUTF8(string(reply.Body), "\uFFFD")), '}')
+	return append(strictjson.AppendText([]byte{'{'}, "text", strings.ToValidUTF8(string(text), "\uFFFD")), '}')
 }
 
 // input is the JSON Schema of t's arguments.

@@ -42,4 +42,5 @@ const (
 	CodeQuotaExceeded  = "quota-exceeded"
 	CodeKeyInUse       = "idempotency-key-in-use"
 	CodeNameTaken      = "agent-name-taken"
+	CodeAgentFailed    = "agent-failed"
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -337,5 +338,35 @@ func TestFailuresAreDataWithJSON(t *testing.T) {
 
 	if _, _, errs := w.run("register", "weather", document); !strings.HasPrefix(errs, "roster: ") {
 		t.Errorf("a table: %s", errs)
+	}
+}
+
+// An agent that answers a plain call with a stream is printed as what it says, without the stream's
+// framing; an error in the stream is the agent's failure.
+func TestStreamsArePrintedWithoutFraming(t *testing.T) {
+	for _, x := range []struct {
+		body string
+		args []string
+		code int
+		out  string
+	}{
+		{"data: {\"n\": 1}\n\n", nil, 0, "{\"n\":1}\n"},
+		{"data: {\"n\": 1}\n\n", []string{"-o", "json"}, 0, `{"n":1}`},
+		{"data: one\n\ndata: {\"n\":2}\n\n", nil, 0, "one\n{\"n\":2}\n"},
+		{"data: one\n\ndata: {\"n\":2}\n\n", []string{"-o", "jsonl"}, 0, "\"one\"\n{\"n\":2}\n"},
+		{"data: one\n\ndata: {\"n\":2}\n\n", []string{"-o", "json"}, 0, `{"outputs":["one",{"n":2}]}` + "\n"},
+		{"data: 1\n\nevent: error\ndata: {\"error\":{\"message\":\"late\"}}\n\n", nil,
+			cli.ExitUnavailable, "1\n"},
+	} {
+		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, x.body)
+		})
+
+		code, out, notes := w.run(append([]string{"invoke", "weather", "{}", "--no-validate"}, x.args...)...)
+		if failed := strings.Contains(notes, "stream ended with an error: late"); code != x.code || out != x.out ||
+			failed != (code != 0) {
+			t.Errorf("%q %v: exit %d, %q; %s", x.body, x.args, code, out, notes)
+		}
 	}
 }

@@ -135,7 +135,33 @@ func (in *invocation) run(ctx context.Context, session connect.Session) error {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("get", in.id))
 	}
 
-	return session.PrintDocument(reply.Body)
+	outputs, failed := reply.Outputs()
+	if err := printOutputs(session, outputs); err != nil {
+		return err
+	}
+
+	return failed
+}
+
+// printOutputs prints an agent's output. Those of a stream are lines, or with -o a list.
+func printOutputs(session connect.Session, outputs [][]byte) error {
+	if session.Format.IsTable() {
+		return session.PrintDocument(bytes.Join(outputs, []byte{'\n'}))
+	}
+
+	for n, output := range outputs {
+		if !jsontext.Value(output).IsValid() {
+			outputs[n] = strictjson.AppendString(nil, string(output))
+		}
+	}
+
+	if len(outputs) == 1 {
+		return session.PrintDocument(outputs[0])
+	}
+
+	list := append(append([]byte(`{"outputs":[`), bytes.Join(outputs, []byte{','})...), "]}\n"...)
+
+	return session.Print(cli.Answer{Body: list, Items: "outputs"})
 }
 
 // explainMissing tells an agent that doesn't exist from a node that invokes none.
