@@ -45,7 +45,7 @@ func TestProfileViewsAreTheGoldens(t *testing.T) {
 			got := parse(t, render(s).AppendCandidate(nil, c,
 				&discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}},
 				view.Options{Registrant: true}))
-			g.Candidate["score"], g.Candidate["matched_tags"], g.Candidate["agent"] = .5, []any{"a"}, e.Agent
+			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
 			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
 			same(t, "the candidate", got, g.Candidate)
 		})
@@ -56,7 +56,8 @@ func TestProfileViewsAreTheGoldens(t *testing.T) {
 func profileEntry(t testing.TB, n byte, id, members string) *directory.Entry {
 	t.Helper()
 
-	doc := fmt.Sprintf(`{"id":%q,"name":"Agent %s","bindings":[{"protocol":"https","endpoint":"https://example.net/%s?key=secret"}]%s}`, id, id, id, members)
+	doc := fmt.Sprintf(`{"id":%q,"name":"Agent %s","bindings":[{"protocol":"https",`+
+		`"endpoint":"https://example.net/%s?key=secret"}]%s}`, id, id, id, members)
 	if !strings.Contains(members, `"description"`) {
 		doc = strings.Replace(doc, `"bindings"`, `"description":"Translates invoices.","bindings"`, 1)
 	}
@@ -84,7 +85,8 @@ func found(t testing.TB, s *Server, caller, request string) ([]string, map[strin
 func TestALanguageThatIsNoTagIsIgnoredWithAWarning(t *testing.T) {
 	s := newTestServer(t, nil,
 		profileEntry(t, '1', "wrong",
-			`,"examples":[{"text":"Translate an invoice.","language":"tlh"},{"text":"Sum up.","language":"not a tag"},{"text":"Sum.","language":"nor 1"}]`),
+			`,"examples":[{"text":"Translate an invoice.","language":"tlh"},`+
+				`{"text":"Sum up.","language":"not a tag"},{"text":"Sum.","language":"nor 1"}]`),
 		profileEntry(t, '2', "right", `,"examples":[{"text":"Translate an invoice.","language":"de-AT"}]`),
 		profileEntry(t, '3', "silent", `,"examples":[{"text":"Translate an invoice.","id":"language"}]`))
 	ids, body := found(t, s, "", `{"query":"translate an invoice"}`)
@@ -168,18 +170,22 @@ func TestFiltersAreHard(t *testing.T) {
 		entry(t, alpha, "01JWNTC000000000000000000D", "three", 9,
 			`{"base":"https://agents.example.com/three","description":"Translates invoices","protocols":["mcp"]}`),
 	)
-	for request, want := range map[string]string{
-		`{"query":"translates invoices"}`:                                                                         "01JWNTC000000000000000000D one two",
-		`{"query":"translates invoices","required_tags":["invoice-processing"]}`:                                  "one",
-		`{"query":"translates invoices","required_tags":["nobody-has-this"]}`:                                     "",
-		`{"query":"translates invoices","excluded_tags":["TRANSLATION"],"protocols":[]}`:                          "01JWNTC000000000000000000D one",
-		`{"query":"translates invoices","preferred_tags":["translation"]}`:                                        "01JWNTC000000000000000000D one two",
-		`{"query":"translates invoices","protocols":["mcp","grpc"]}`:                                              "01JWNTC000000000000000000D",
-		`{"query":"translates invoices","constraints":{"region":"emea"}}`:                                         "one",
-		`{"query":"translates invoices","constraints":{"origins":["beta.test"]}}`:                                 "",
-		`{"query":"translates invoices","constraints":{"min_verification":"witnessed"},"limit":500}`:              "01JWNTC000000000000000000D one two",
-		`{"query":"translates invoices","constraints":{"max_results_age_seconds":3600},"client_context":{"x":1}}`: "01JWNTC000000000000000000D one two",
+	const three = "01JWNTC000000000000000000D"
+
+	for members, want := range map[string]string{
+		``: three + " one two",
+		`,"required_tags":["invoice-processing"]`:                                  "one",
+		`,"required_tags":["nobody-has-this"]`:                                     "",
+		`,"excluded_tags":["TRANSLATION"],"protocols":[]`:                          three + " one",
+		`,"preferred_tags":["translation"]`:                                        three + " one two",
+		`,"protocols":["mcp","grpc"]`:                                              three,
+		`,"constraints":{"region":"emea"}`:                                         "one",
+		`,"constraints":{"origins":["beta.test"]}`:                                 "",
+		`,"constraints":{"min_verification":"witnessed"},"limit":500`:              three + " one two",
+		`,"constraints":{"max_results_age_seconds":3600},"client_context":{"x":1}`: three + " one two",
 	} {
+		request := `{"query":"translates invoices"` + members + `}`
+
 		ids, _ := found(t, s, "", request)
 		if got := strings.Join(slices.Sorted(slices.Values(ids)), " "); got != want {
 			t.Errorf("%s found %q, want %q", request, got, want)
@@ -199,7 +205,8 @@ func TestFiltersAreHard(t *testing.T) {
 
 // Requirement: XU-012, XU-028, XU-063
 func TestUnsupportedFilters(t *testing.T) {
-	vector := `{"query":"find a translation agent","required_tags":["translation"],"constraints":{"unsupported_private_filter":"example"}`
+	vector := `{"query":"find a translation agent","required_tags":["translation"],` +
+		`"constraints":{"unsupported_private_filter":"example"}`
 	lenient, strict := newTestServer(t, nil), newTestServer(t, func(cfg *Config) { cfg.StrictFilters = true })
 	_, body := found(t, lenient, "", vector+"}")
 	same(t, "unsupported_filters", body["unsupported_filters"], []any{"unsupported_private_filter"})
@@ -217,7 +224,8 @@ func TestUnsupportedFilters(t *testing.T) {
 // Requirement: XU-013, XU-017, XU-020, XU-054, XU-058, XU-059, XU-064
 func TestDetailAndEvidence(t *testing.T) {
 	e := profileEntry(t, 'A', "one",
-		`,"description":"Translates invoices.","tags":["finance"],"auth":{"key":"k"},"constraints":{"cost":1},"com.example/x":{ "a" :  1.0 },
+		`,"description":"Translates invoices.","tags":["finance"],"auth":{"key":"k"},`+
+			`"constraints":{"cost":1},"com.example/x":{ "a" :  1.0 },
 		"examples":[{"id":"ex-9","text":"Translate this invoice"}]`)
 	shy := entry(t, beta, "01JWNTC000000000000000000B", "shy", 3,
 		`{"base":"https://agents.example.com/shy","description":"Translates invoices too"}`)
@@ -243,7 +251,8 @@ func TestDetailAndEvidence(t *testing.T) {
 		{"full", "", "agent bindings credential_refs description freshness id matched_tags metadata name provenance " +
 			"score status"},
 		{"minimal", `,"include_evidence":true`,
-			"agent bindings evidence freshness id matched_examples matched_tags provenance score score_components status"},
+			"agent bindings evidence freshness id matched_examples matched_tags provenance " +
+				"score score_components status"},
 	} {
 		got, c, body := members(x.detail, x.evidence)
 		if got != x.want {
@@ -349,7 +358,8 @@ func TestWhatWasShownIsWrittenBack(t *testing.T) {
 		}
 	}
 
-	d := read([]byte(`{"id":"leased","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"https://e.test"}],"expires_at":"2030-01-01T00:00:00Z"}`))
+	d := read([]byte(`{"id":"leased","name":"N","description":"D",` +
+		`"bindings":[{"protocol":"https","endpoint":"https://e.test"}],"expires_at":"2030-01-01T00:00:00Z"}`))
 	if kinds.DatesOf(d).Expires.Year() != 2030 {
 		t.Errorf("an end that is the registrant's word is read as %s", d.Bytes())
 	}
