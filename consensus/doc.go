@@ -54,6 +54,7 @@
 //	leadership                         a leader's term; a follower that catches up
 //	operator, negotiator               members and leadership by command; versions and formats in force
 //	orders                             who ordered a command, and the feed of applied orders
+//	commands                           operators' commands, judged before they are acknowledged
 //	sweeper, regranter                 deadlines and grants, by the leader
 //	clocks                             whose clock is right
 //	joiner, admitter                   becoming a member, from both ends

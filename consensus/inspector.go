@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -31,11 +32,12 @@ const (
 	BadSnapshot MisconductKind = "snapshot" // a snapshot that can't be read, or contradicts this member's state
 	BadSender   MisconductKind = "sender"   // a message in the name of another member
 	BadTerm     MisconductKind = "term"     // a term that no elections lead to
+	BadCommand  MisconductKind = "command"  // an operator's command that no operator has proven
 )
 
 // MisconductKinds are all of them.
 func MisconductKinds() []MisconductKind {
-	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm}
+	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm, BadCommand}
 }
 
 // An inspector judges what other members send to Raft before Raft has it. Raft stores what it gets and
@@ -46,8 +48,8 @@ type inspector struct {
 	group   *group
 	storage *storage
 	replica *Replica
-	// confirmed asks other voters than that one whether they have applied a decision of operators.
-	confirmed func(from spiffeid.ID, decided state.Decision) bool
+	// confirmed asks other voters than that one about what they have applied.
+	confirmed func(from spiffeid.ID, ask *message.DecisionRequest, holds func(*message.DecisionAnswer) bool) bool
 
 	// bringer has sent the snapshot that Raft begins to install; nil for this member's own ones.
 	bringer atomic.Pointer[spiffeid.ID]
@@ -100,7 +102,7 @@ func (i *inspector) check(from spiffeid.ID, message any) error {
 			return err
 		}
 
-		return i.checkEntries(message)
+		return i.checkEntries(from, message)
 	case *raft.InstallSnapshotRequest:
 		if err := i.checkTerm(message.Term); err != nil {
 			return err
@@ -133,16 +135,16 @@ func (i *inspector) checkTerm(term uint64) error {
 	return nil
 }
 
-// checkEntries refuses entries that this member could not apply, or store, and those that contradict what
-// is committed.
-func (i *inspector) checkEntries(message *raft.AppendEntriesRequest) error {
+// checkEntries refuses entries that this member could not apply, or store, those that contradict what is
+// committed, and those with operators' commands that are not proven.
+func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRequest) error {
 	committed := uint64(0)
 	if running := i.group.running.Load(); running != nil {
 		committed = running.CommitIndex()
 	}
 
 	before := raft.Log{Index: message.PrevLogEntry, Term: message.PrevLogTerm}
-	for _, entry := range message.Entries {
+	for n, entry := range message.Entries {
 		switch {
 		case entry == nil || entry.Index != before.Index+1:
 			return misconduct(BadEntry, "log entry %d is not followed by the next one", before.Index)
@@ -155,8 +157,21 @@ func (i *inspector) checkEntries(message *raft.AppendEntriesRequest) error {
 			return err
 		}
 
-		if err := i.checkEntry(entry); err != nil {
+		batch, err := i.checkEntry(entry)
+		if err != nil {
 			return misconduct(BadEntry, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
+		}
+
+		if batch == nil || entry.Index <= committed {
+			before = *entry
+			continue
+		}
+
+		err = i.checkCommands(batch, func(version uint64) [][]byte {
+			return i.pendingPolicies(version, message.PrevLogEntry, message.Entries[:n])
+		})
+		if err != nil && !i.confirmedEntry(from, entry) {
+			return misconduct(BadCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}
 
 		before = *entry
@@ -186,30 +201,30 @@ func (i *inspector) checkCommitted(entry *raft.Log, committed uint64) error {
 	return nil
 }
 
-// checkEntry refuses an entry that this member could not apply.
-func (i *inspector) checkEntry(entry *raft.Log) error {
+// checkEntry refuses an entry that this member could not apply, and returns its commands, if it has some.
+func (i *inspector) checkEntry(entry *raft.Log) (*state.Batch, error) {
 	switch entry.Type {
 	case raft.LogNoop, raft.LogBarrier:
-		return nil
+		return nil, nil
 	case raft.LogConfiguration:
-		return checkConfiguration(entry.Data)
+		return nil, checkConfiguration(entry.Data)
 	case raft.LogCommand:
 	default:
-		return fmt.Errorf("it is of the unknown type %d", entry.Type)
+		return nil, fmt.Errorf("it is of the unknown type %d", entry.Type)
 	}
 
 	batch, err := decodeEntry(entry.Data, i.cfg.reads)
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	for c := range batch.Commands {
 		if err := i.checkVersions(&batch.Commands[c], entry.Index); err != nil {
-			return err
+			return nil, err
 		}
 	}
 
-	return nil
+	return batch, nil
 }
 
 // checkVersions refuses a command that would put a version in force that this member doesn't read. The
@@ -335,7 +350,7 @@ func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
 		return misconduct(BadHistory, "a snapshot contradicts this member's state: %w", err)
 	}
 
-	if err := i.proven(had, next); err != nil && !i.confirmed(from, next.Decision()) {
+	if err := i.proven(had, next); err != nil && !i.confirmedDecision(from, next.Decision()) {
 		return misconduct(BadSnapshot, "a snapshot has decisions that no operator has proven and no other voter "+
 			"confirms: %w", err)
 	}

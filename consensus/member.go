@@ -228,8 +228,15 @@ func (s *Store) handler() http.Handler {
 		}
 	})
 	mux.HandleFunc("POST "+decisionPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.messenger.receive(w, r, true, &message.DecisionRequest{}) {
-			s.messenger.answer(w, &message.DecisionAnswer{Decision: s.Replica.decision()})
+		var request message.DecisionRequest
+		if s.messenger.receive(w, r, true, &request) {
+			s.messenger.answer(w, s.inspector.answerDecision(&request))
+		}
+	})
+	mux.HandleFunc("POST "+commandPath, func(w http.ResponseWriter, r *http.Request) {
+		var request message.CommandRequest
+		if s.messenger.receive(w, r, true, &request) {
+			s.messenger.answer(w, s.inspector.answerCommand(&request))
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {

@@ -26,6 +26,7 @@ const (
 	contactsPath = "/v1/contacts"
 	vouchPath    = "/v1/vouch"
 	decisionPath = "/v1/decision"
+	commandPath  = "/v1/command"
 )
 
 // A messenger sends messages to members and answers theirs, over HTTP/2 within mutual TLS.

@@ -98,12 +98,7 @@ func (o *operator) admitStanding(ctx context.Context, req *message.Request) (dir
 
 func (o *operator) proposeAdmission(ctx context.Context, req *message.Request, admission *state.Admission) (
 	directory.Outcome, error) {
-	command := &state.Command{Admit: admission}
-	if err := o.orders.sign(ctx, req, command); err != nil {
-		return directory.Outcome{}, err
-	}
-
-	return o.proposer.propose(ctx, command)
+	return o.orders.propose(ctx, req, &state.Command{Admit: admission})
 }
 
 // expel removes a member, as the leader. A leader that is to be removed hands over first,

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ type orderDesk struct {
 	replica    *Replica
 	proposer   *proposer
 	negotiator *negotiator
+	// accepted asks the other voters whether enough of them accept a command for a majority.
+	accepted func(ctx context.Context, command *state.Command) error
 }
 
 // sign gives a command its origin, if it is one that an operator orders or a node by itself
@@ -33,22 +36,34 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 
 	command.Origin = req.Origin(o.cfg.Node)
 	from := command.Origin.From
+	now := o.cfg.Clock.Now()
 
 	var change directory.OperatorChange
-	o.replica.view(func(s *state.State) { change, _ = s.Change(command) })
+	o.replica.view(func(s *state.State) {
+		change, _ = s.Change(command)
+		command.Origin.Judged, command.Origin.Policy = now.UnixMilli(), policyVersion(s)
+	})
 
 	if change.Node {
 		command.Origin.Operator = nil
 	}
 
 	if !o.older(from) {
-		if err := o.check(change, from, command.Origin.Request()); err != nil {
+		if err := o.mayBring(change, from); err != nil {
+			return err
+		}
+
+		if err := checkCommand(o.cfg, o.replica, command, now.UnixMilli(), nil); err != nil {
 			return err
 		}
 	}
 
 	if !o.traces(ctx) {
 		command.Origin = nil
+	} else if command.Epoch == nil && !change.Node {
+		if err := o.accepted(ctx, command); err != nil {
+			return err
+		}
 	}
 
 	if command.Amend != nil && o.replica.Written().Log < state.StrictVersion {
@@ -75,29 +90,13 @@ func (o *orderDesk) ofRestore(ctx context.Context, req *message.Request) (*state
 	return command.Origin, err
 }
 
-// check refuses an operator's command that a member without a vote brings, or one without a
-// request that Config.CheckOperator accepts.
-func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, request *directory.OperatorRequest) error {
-	if change.Action == directory.ActionFarewell && o.cfg.CheckFarewell != nil {
-		return o.cfg.CheckFarewell(change.Peering, o.cfg.Clock.Now())
-	}
-
-	if change.Node {
-		return nil
-	}
-
-	if member, is := o.group.server(from); is && !member.voter {
+// mayBring refuses an operator's command that a member without a vote brings.
+func (o *orderDesk) mayBring(change directory.OperatorChange, from spiffeid.ID) error {
+	if member, is := o.group.server(from); is && !member.voter && !change.Node {
 		return refuseWithoutVote(from)
 	}
 
-	if o.cfg.CheckOperator == nil {
-		return nil
-	}
-
-	command := directory.OperatorCommand{OperatorChange: change, Request: request, From: from, At: o.cfg.Clock.Now()}
-	o.replica.view(func(s *state.State) { command.Policy, command.PolicyVersion = s.Policy().Policy() })
-
-	return o.cfg.CheckOperator(command)
+	return nil
 }
 
 // traces reports whether the domain's log has the origins of commands. It puts that version in
@@ -139,18 +138,29 @@ const declarationWait = 2 * time.Second
 // precede puts an operator's order into the log, before an effect that is not in the log.
 func (o *orderDesk) precede(ctx context.Context, req *message.Request, action, target string) (directory.Outcome,
 	error) {
-	command := &state.Command{Order: &state.Order{Action: action, Target: target}}
-	if err := o.sign(ctx, req, command); err != nil {
-		return directory.Outcome{}, err
+	return o.propose(ctx, req, &state.Command{Order: &state.Order{Action: action, Target: target}})
+}
+
+// propose signs a command that needs no other preparation and puts it into the log.
+func (o *orderDesk) propose(ctx context.Context, req *message.Request, command *state.Command) (out directory.Outcome,
+	err error) {
+	for range maxPrepared {
+		if err := o.sign(ctx, req, command); err != nil {
+			return directory.Outcome{}, err
+		}
+
+		// An older member could not apply an order. A restored history takes no commands before its epoch,
+		// and another leader may have to begin that.
+		if command.Order != nil && (command.Origin == nil || o.replica.isSealed()) {
+			return directory.Outcome{Position: o.replica.Position()}, nil
+		}
+
+		if out, err = o.proposer.propose(ctx, command); !errors.Is(err, state.ErrMoved) {
+			return out, err
+		}
 	}
 
-	// An older member could not apply it. A restored history takes no commands before its epoch,
-	// and another leader may have to begin that.
-	if command.Origin == nil || o.replica.isSealed() {
-		return directory.Outcome{Position: o.replica.Position()}, nil
-	}
-
-	return o.proposer.propose(ctx, command)
+	return out, tooManyUpdates()
 }
 
 // Bounds of a CommandFeed: commands, and bytes of their requests. Operators' commands that its

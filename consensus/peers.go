@@ -166,32 +166,42 @@ func (p *peers) declared() (members map[spiffeid.ID]state.Member) {
 	return members
 }
 
-// confirmed asks the other voters, but for the one that a decision came from, whether one of them has
-// applied it, which the thief of a single key cannot bring about. Without another voter it is taken as confirmed.
-func (p *peers) confirmed(from spiffeid.ID, decided state.Decision) bool {
+// confirmed asks the other voters, but for the one that something came from, whether one of them has applied
+// it, which the thief of a single key cannot bring about. A member that was away for long takes the sender's
+// word if no other voter answers: authorities that signed its proofs are replaced meanwhile, and the domain
+// may have no majority without it.
+func (p *peers) confirmed(from spiffeid.ID, ask *message.DecisionRequest,
+	holds func(*message.DecisionAnswer) bool) bool {
 	ctx, cancel := context.WithTimeout(p.life.closing, transport.HandshakeTimeout/2)
 	defer cancel()
 
 	voters, _ := p.group.voters()
 	others := slices.DeleteFunc(voters, func(m Member) bool { return m.ID == from })
-	answers := make(chan bool, len(others))
+	answers := make(chan *message.DecisionAnswer, len(others))
 
 	for _, m := range others {
 		p.life.loops.Go(func() {
-			var answer message.DecisionAnswer
+			answer := &message.DecisionAnswer{}
+			if p.messenger.post(ctx, m, decisionPath, ask, answer) != nil {
+				answer = nil
+			}
 
-			err := p.messenger.post(ctx, m, decisionPath, &message.DecisionRequest{}, &answer)
-			answers <- err == nil && answer.Decision == decided
+			answers <- answer
 		})
 	}
 
+	silent := true
+
 	for range others {
-		if <-answers {
+		answer := <-answers
+		if answer != nil && holds(answer) {
 			return true
 		}
+
+		silent = silent && answer == nil
 	}
 
-	return len(others) == 0
+	return silent && p.replica.away()
 }
 
 // vouched asks the known voters whether id is a voter, too. One that says so is enough:

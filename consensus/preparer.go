@@ -395,7 +395,7 @@ func (p *preparer) prepareTransfer(r *message.Transfer, forwarded bool) (*state.
 
 	transfer := &state.Transfer{
 		Format: p.replica.statementFormat(), RID: r.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: true,
-		Statement: r.Statement, IfMatch: r.IfMatch, Granted: granted, Made: made,
+		Statement: r.Statement, IfMatch: r.IfMatch, Granted: granted, Made: made, Agent: reg.Entry().Agent,
 	}
 	if err := p.roomFor(transfer.Demand(reg)); err != nil {
 		return nil, err

@@ -504,6 +504,17 @@ func (r *Replica) decision() state.Decision {
 	return r.state.Decision()
 }
 
+// away reports whether this member has applied nothing for so long that authorities of its domain may have
+// been replaced. A running domain writes more often: its nodes attest their keys again.
+func (r *Replica) away() bool {
+	var committed time.Time
+	r.view(func(s *state.State) { committed = time.UnixMilli(s.History().Now()) })
+
+	return r.cfg.Clock.Now().Sub(committed) > awayFor
+}
+
+const awayFor = 6 * time.Hour
+
 // unconfirmed reports whether a registration was restored and not refreshed since.
 func (r *Replica) unconfirmed(rid directory.RID) bool {
 	reg := r.registration(rid)

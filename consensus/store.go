@@ -467,6 +467,7 @@ func connectLeader(s *Store) {
 	}
 	s.orders = &orderDesk{
 		cfg: cfg, group: s.group, replica: s.Replica, proposer: s.proposer, negotiator: s.negotiator,
+		accepted: s.peers.accepted,
 	}
 	s.operator = &operator{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, contacts: s.contacts,

@@ -107,8 +107,11 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 		}
 	}
 
-	return directory.Outcome{}, directory.Refuse(directory.Unavailable,
-		"too many concurrent updates; nothing was changed; retry")
+	return directory.Outcome{}, tooManyUpdates()
+}
+
+func tooManyUpdates() error {
+	return directory.Refuse(directory.Unavailable, "too many concurrent updates; nothing was changed; retry")
 }
 
 // leadAlone refreshes, one by one, the items that could not share the command of a

@@ -111,8 +111,9 @@ type OperatorCommand struct {
 	Request *OperatorRequest
 	// From is the member that brought the command; zero if that is unknown.
 	From spiffeid.ID
-	// At is the committed time; before it is proposed, the leader's.
-	At time.Time
+	// At is the committed time, and Judged the time at which the leader has judged the command; before it is
+	// proposed, both are the leader's.
+	At, Judged time.Time
 	// Policy is the text of the policy in force before it, and PolicyVersion its version.
 	Policy        []byte
 	PolicyVersion uint64

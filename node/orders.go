@@ -154,7 +154,7 @@ func (o *orders) CheckCommand(command directory.OperatorCommand) error {
 		return nil // the member that brought it vouches for it
 	}
 
-	if err := o.verify(request, command.At); err != nil {
+	if err := o.verify(request, command.Judged); err != nil {
 		return err
 	}
 
@@ -315,7 +315,7 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 func (r *commandRecorder) check(command *directory.OperatorCommand) error {
 	switch {
 	case command.Action == directory.ActionFarewell:
-		return r.orders.CheckFarewell(command.Peering, command.At)
+		return r.orders.CheckFarewell(command.Peering, command.Judged)
 	case command.Node:
 		return nil
 	}

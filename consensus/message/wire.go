@@ -25,6 +25,8 @@ func (*VouchRequest) onWire()    {}
 func (*VouchAnswer) onWire()     {}
 func (*DecisionRequest) onWire() {}
 func (*DecisionAnswer) onWire()  {}
+func (*CommandRequest) onWire()  {}
+func (*CommandAnswer) onWire()   {}
 func (*Aside) onWire()           {}
 func (*ContactsRequest) onWire() {}
 func (*ContactsAnswer) onWire()  {}
@@ -96,11 +98,24 @@ type VouchAnswer struct {
 }
 
 // A DecisionRequest asks a member what operators have decided, as far as it has applied that.
-type DecisionRequest struct{}
+type DecisionRequest struct {
+	Entry uint64 `cbor:"1,keyasint,omitempty"` // and whether it has applied this entry of the log
+}
 
 // A DecisionAnswer answers it.
 type DecisionAnswer struct {
 	Decision state.Decision `cbor:"1,keyasint"`
+	Entry    directory.Hash `cbor:"2,keyasint,omitzero"` // SHA-256 of the entry, if it is applied and not dropped yet
+}
+
+// A CommandRequest asks a voter whether it would acknowledge an operator's command.
+type CommandRequest struct {
+	Command state.Command `cbor:"1,keyasint"`
+}
+
+// A CommandAnswer answers it.
+type CommandAnswer struct {
+	Refusal string `cbor:"1,keyasint,omitempty"` // empty if it would
 }
 
 // A JoinRequest describes the member that a node wants to be.

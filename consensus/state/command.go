@@ -451,6 +451,7 @@ type Transfer struct {
 	IfMatch   []uint64           `cbor:"7,keyasint"`
 	Granted   Granted            `cbor:"8,keyasint"` // its owner is the new one
 	Made      *Made              `cbor:"9,keyasint,omitempty"`
+	Agent     string             `cbor:"10,keyasint,omitempty"` // the registration's name, from StrictVersion on
 }
 
 // Offer has a registration's owner offer it to another identity, as its contents are at the

@@ -93,7 +93,7 @@ func everyCommand() []Command {
 		{Register: &Register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator",
 			Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
 		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g,
-			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
+			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, ""}},
 		{Rebundle: &Rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Amend: &Amend{Was: Peer{Domain: beta, State: directory.PeeringPending},
 			Peer: Peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
@@ -128,6 +128,8 @@ func everyCommand() []Command {
 		{CloseOffer: &CloseOffer{rid, ada, []uint64{5}}},
 		{Register: &Register{Format: 1, RID: rid, Caller: ada, Agent: "translator", Kind: directory.KindAD,
 			Document: doc, Lifetime: 600, Granted: g, ImportedFrom: "https://registry.example"}},
+		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g, nil, "translator"},
+			Origin: judgedOrigin("/ad/r/translator/transfer")},
 	}
 }
 
@@ -263,7 +265,7 @@ var neverWritten = map[string]bool{"Member.Gone": true}
 func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s := everyItem(t)
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
-	s.history.restoredBy, s.history.commands = operatorOrigin("/v1/operator/snapshot"), 5
+	s.history.restoredBy, s.history.commands = judgedOrigin("/v1/operator/snapshot"), 5
 	s.members.standing["spiffe://alpha.test/roster/node/*"] = 3
 	s.policy.current.Replaces, s.policy.current.Origin = &[]uint64{2}, operatorOrigin("/v1/operator/policy")
 

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"time"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -24,6 +26,32 @@ type Origin struct {
 	Operator *OperatorRequest `cbor:"2,keyasint,omitempty"`
 	// Mark is by what the process of From knows that it sent the request; apply doesn't look at it.
 	Mark []byte `cbor:"3,keyasint,omitempty"`
+	// Judged is the time, in Unix milliseconds, at which the leader has judged an operator's command, and Policy
+	// the version of the policy by which it has: every member judges it by the same.
+	Judged int64  `cbor:"4,keyasint,omitempty"`
+	Policy uint64 `cbor:"5,keyasint,omitempty"`
+}
+
+// JudgedFor is how long after it was judged an operator's command may come into the log, much longer than
+// a write lasts, and RestoredFor how long after it was judged a restore may begin an epoch.
+const (
+	JudgedFor   = 2 * time.Minute
+	RestoredFor = time.Hour
+)
+
+// JudgedAt returns the time at which a command of a committed time is judged: that of the leader if the
+// command came within a time, otherwise the committed time, at which no old proof is in force.
+func (o *Origin) JudgedAt(committed int64, within time.Duration) time.Time {
+	at := time.UnixMilli(committed)
+	if o == nil {
+		return at
+	}
+
+	if judged := time.UnixMilli(o.Judged); at.Sub(judged).Abs() <= within {
+		return judged
+	}
+
+	return at
 }
 
 // An OperatorRequest is an operator's request with its proof, as a member received it. Its
@@ -75,13 +103,14 @@ func (r *OperatorRequest) request() *directory.OperatorRequest {
 	}
 }
 
-// proof returns the use of the operator's proof; nil without one.
+// proof returns the use of the operator's proof, until no command with it could be applied any more; nil
+// without one.
 func (o *Origin) proof() *Spend {
 	if o == nil || o.Operator == nil || o.Operator.Proof == "" {
 		return nil
 	}
 
-	return &Spend{Proof: o.Operator.ProofID, Until: o.Operator.ProofUntil}
+	return &Spend{Proof: o.Operator.ProofID, Until: o.Operator.ProofUntil + int64(JudgedFor/time.Second)}
 }
 
 // An Order is an operator's command whose effect is none of the log's: a change of the Raft
@@ -111,7 +140,7 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		change = c.Admit.change()
 	case c.Transfer != nil:
 		change.Action, change.Target = directory.ActionTransfer, c.Transfer.RID.String()
-		change.Owner = c.Transfer.Granted.Owner
+		change.Owner, change.Agent = c.Transfer.Granted.Owner, c.Transfer.Agent
 	case c.Order != nil:
 		change.Action, change.Target = c.Order.Action, c.Order.Target
 		change.Node = change.Action == directory.ActionMove

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -18,6 +19,23 @@ func operatorOrigin(target string) *Origin {
 		By: ada, Method: "POST", Target: target, Body: []byte(`{"id":"n3"}`), BodyHash: directory.Hash{5},
 		Proof: "a.b.c", ProofID: directory.HashOf([]byte(target)), ProofUntil: genesis/1000 + 60,
 	}}
+}
+
+// applies applies a command that is not refused.
+func (d *drive) applies(seconds int64, c Command) {
+	d.t.Helper()
+
+	if r := d.at(seconds, c); r.Err != nil {
+		d.t.Fatal(r.Err)
+	}
+}
+
+// judgedOrigin is operatorOrigin, judged by the policy of version 7.
+func judgedOrigin(target string) *Origin {
+	origin := operatorOrigin(target)
+	origin.Judged, origin.Policy = genesis, 7
+
+	return origin
 }
 
 // newTracing returns a domain that traces operators' commands.
@@ -90,7 +108,11 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 		t.Error("a refused command left a trace")
 	}
 
-	if r := d.at(61, order); r.Err != nil {
+	if r := d.at(179, order); directory.ProblemOf(r.Err) != directory.Replayed {
+		t.Errorf("a use while a leader may still have judged it in time: %v", r.Err)
+	}
+
+	if r := d.at(181, order); r.Err != nil {
 		t.Errorf("the state keeps a proof longer than it holds: %v", r.Err)
 	}
 }
@@ -195,4 +217,65 @@ func TestTracesAreCountedInSnapshots(t *testing.T) {
 	if _, ok := d.state.members.AdmittedByPattern(one, nil); ok {
 		t.Error("a withdrawn admission holds")
 	}
+}
+
+// An operator's command is applied under the policy by which it was judged, and no other: the leader judges
+// it again.
+//
+// Requirement: SEC-012
+func TestACommandIsAppliedUnderThePolicyThatJudgedIt(t *testing.T) {
+	d := newTracing(t)
+	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
+	d.applies(1, Command{Policy: &Policy{Text: []byte("one")}, Origin: operatorOrigin("/v1/operator/policy")})
+	_, version := d.state.Policy().Policy()
+
+	next := Command{Order: &Order{directory.ActionRemoveMember, "n3"},
+		Origin: operatorOrigin("/v1/operator/raft/remove")}
+	for _, other := range []uint64{0, version - 1, version + 1} {
+		next.Origin.Policy = other
+		if r := d.at(2, next); !errors.Is(r.Err, ErrMoved) || len(d.state.Traced()) != 0 {
+			t.Errorf("judged by version %d under version %d: %v", other, version, r.Err)
+		}
+	}
+
+	next.Origin.Policy = version
+	d.applies(3, next)
+}
+
+// A command is judged at the leader's time, unless that is far from the committed one: then at that, at
+// which no old proof is in force.
+func TestTheTimeOfAJudgementIsNearTheCommittedOne(t *testing.T) {
+	committed := int64(genesis)
+	for judged, want := range map[int64]int64{
+		0: committed, committed: committed, committed - 5000: committed - 5000, committed - 121_000: committed,
+		committed + 121_000: committed,
+	} {
+		if got := (&Origin{Judged: judged}).JudgedAt(committed, JudgedFor).UnixMilli(); got != want {
+			t.Errorf("judged at %d: %d, want %d", judged, got, want)
+		}
+	}
+
+	if got := (*Origin)(nil).JudgedAt(committed, JudgedFor).UnixMilli(); got != committed {
+		t.Errorf("without an origin: %d", got)
+	}
+}
+
+// A transfer names the registration's name, for which the operator's request may be.
+//
+// Requirement: SEC-012
+func TestATransferNamesItsRegistration(t *testing.T) {
+	d := newDrive(t)
+	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
+	rid := d.register(1, ada, "translator", 600)
+
+	move := d.transferring(tool, rid, bob)
+	move.Any = true
+
+	move.Agent = "printer"
+	if r := d.at(2, Command{Transfer: move}); !errors.Is(r.Err, ErrMoved) {
+		t.Errorf("by another name: %v", r.Err)
+	}
+
+	move.Agent = "translator"
+	d.applies(3, Command{Transfer: move})
 }

@@ -123,6 +123,8 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	case entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
 		c.Format != r.members.statementFormat():
 		return directory.Outcome{}, ErrMoved
+	case r.members.written.Log >= StrictVersion && c.Agent != entry.Agent: // for which the operator's proof may be
+		return directory.Outcome{}, ErrMoved
 	}
 
 	if err := r.owners.Affords(c.Demand(old)); err != nil {

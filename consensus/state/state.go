@@ -280,6 +280,9 @@ func (s *State) checkForm(command *Command) error {
 		return directory.Refuse(directory.BadRequest, "a command has one member, and this one has %d", count)
 	case command.Origin.Request() != nil && !traced:
 		return directory.Refuse(directory.BadRequest, "a command that is not traced has no operator")
+	case command.Origin.Request() != nil && command.Epoch == nil &&
+		command.Origin.Policy != s.policy.current.Revision:
+		return ErrMoved // it was judged by another policy
 	}
 
 	return nil
@@ -372,17 +375,10 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	return directory.Outcome{}, nil
 }
 
-// Change returns what a command changes, as Command.Change does, with the name of the registration
-// that a transfer is of. From StrictVersion on an operator alone gives a peering a bundle endpoint
-// that the peer's own bundle does not authenticate.
+// Change returns what a command changes, as Command.Change does. From StrictVersion on an operator alone
+// gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
 func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
 	change, ok = command.Change()
-
-	if command.Transfer != nil {
-		if reg := s.registrations.Get(command.Transfer.RID); reg != nil {
-			change.Agent = reg.Entry().Agent
-		}
-	}
 
 	strict := s.members.written.Log >= StrictVersion
 	if strict && change.Action == directory.ActionConfirm {
@@ -410,9 +406,9 @@ func (s *State) trace(command *Command, before mark) {
 		return
 	}
 
-	origin := command.Origin
+	origin, within := command.Origin, JudgedFor
 	if command.Epoch != nil {
-		origin = s.history.restoredBy
+		origin, within = s.history.restoredBy, RestoredFor
 		s.spent.spend(origin.proof(), s.history.now/1000)
 	}
 
@@ -425,6 +421,7 @@ func (s *State) trace(command *Command, before mark) {
 
 	applied := directory.OperatorCommand{
 		OperatorChange: change, Request: origin.Request(), At: time.UnixMilli(s.history.now),
+		Judged: origin.JudgedAt(s.history.now, within),
 		Policy: before.policy.Text, PolicyVersion: before.policy.Revision,
 		Number: s.history.commands + 1, Position: s.history.Position(),
 	}

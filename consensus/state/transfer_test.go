@@ -15,7 +15,7 @@ func (d *drive) transferring(who directory.Identity, rid directory.RID, to direc
 	g.Policy = d.state.policy.basis
 
 	return &Transfer{Format: signed.StatementFormat, RID: rid, Salt: signed.Salt{byte(d.n)}, Caller: who,
-		Statement: d.entry(rid).Statement, Granted: g}
+		Statement: d.entry(rid).Statement, Granted: g, Agent: d.entry(rid).Agent}
 }
 
 // A transfer is one change with one leaf: a statement with the new owner and the

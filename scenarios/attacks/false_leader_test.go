@@ -2,6 +2,7 @@ package attacks
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 
+	"github.com/roster-mesh/roster/directory/operatorproof"
 	"github.com/roster-mesh/roster/node/dev"
 )
 
@@ -323,5 +325,107 @@ func TestAFalseLeaderReplacesNoPolicy(t *testing.T) {
 		if err != nil || json.Unmarshal(answer, &inForce) != nil || inForce.Policy != seenPolicy {
 			t.Errorf("%s has the policy %d %s %v", n.ID, status, answer, err)
 		}
+	}
+}
+
+// ordered returns a log entry with a policy of that text, ordered by an identity with its own key, or by
+// nobody if the key is nil. version is that of the policy in force.
+func (m *runningMesh) ordered(from dev.Node, by string, key *tls.Certificate, text string, version uint64) raft.Log {
+	m.t.Helper()
+
+	const target = "/v1/operator/policy"
+
+	now := time.Now()
+	origin := map[int]any{1: from.ID, 4: now.UnixMilli(), 5: version}
+
+	if key != nil {
+		body, err := json.Marshal(map[string]string{"policy": text})
+		must(m.t, err)
+
+		hash := sha256.Sum256(body)
+		proof, err := operatorproof.Make(key, operatorproof.Request{
+			Domain: "alpha.test", Method: http.MethodPut, URL: from.API + target, Body: hash,
+		}, now)
+		must(m.t, err)
+
+		id, until := use(m.t, by, proof)
+		origin[2] = map[int]any{
+			1: by, 2: http.MethodPut, 3: target, 4: body, 5: hashText(body), 6: proof, 7: id, 8: until,
+		}
+	}
+
+	data, err := cbor.Marshal(map[int]any{1: 3, 2: now.UnixMilli(), 3: []any{
+		map[int]any{18: map[int]any{1: []byte(text)}, 41: origin}}})
+	must(m.t, err)
+
+	return raft.Log{Type: raft.LogCommand, Data: data}
+}
+
+// With the key of one member a false leader sends the others a policy that permits everything: without an
+// operator, with a proof by the member's own key, and with one by an agent of the domain. No member
+// acknowledges it, so it is in force nowhere; the members name the one whose key was used, and the domain
+// goes on with all that it has acknowledged. The operator's own policy is taken.
+//
+// Requirement: SEC-012, SEC-019
+func TestAFalseLeadersPolicyIsNotInForce(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "1", "--nodes", "3")
+	leader, stolen := m.leaderOf()
+	thief := m.falseLeader(stolen)
+	operator := m.as(0, "ops/operator")
+
+	inForce := func(n dev.Node) (text string, version uint64) {
+		status, answer, err := ask(t.Context(), operator, http.MethodGet, n.API+"/v1/operator/policy", nil)
+
+		var policy struct {
+			Policy  string `json:"policy"`
+			Version uint64 `json:"version"`
+		}
+		if err != nil || json.Unmarshal(answer, &policy) != nil {
+			t.Fatal(status, string(answer), err)
+		}
+
+		return policy.Policy, policy.Version
+	}
+
+	m.mustRun(append(m.operator(0), "raft", "admit", "spiffe://alpha.test/roster/node/x"))
+	m.acknowledge(leader, "kept")
+
+	_, version := inForce(leader) // the built-in policy, by which an agent orders nothing
+	all := `@id("all") permit (principal, action, resource);`
+	member := m.memberTLS(stolen).Certificates[0]
+	agent := m.as(0, "agent/ada").Transport.(*http.Transport).TLSClientConfig.Certificates[0]
+
+	for name, entry := range map[string]raft.Log{
+		"a policy without an operator":    m.ordered(stolen, "", nil, all, version),
+		"a policy by the member's key":    m.ordered(stolen, stolen.ID, &member, all, version),
+		"a policy by an agent of alpha":   m.ordered(stolen, "spiffe://alpha.test/agent/ada", &agent, all, version),
+		"a policy under a later policy":   m.ordered(stolen, "spiffe://alpha.test/agent/ada", &agent, all, version+9),
+		"a policy by an agent as another": m.ordered(stolen, "spiffe://alpha.test/ops/operator", &agent, all, version),
+	} {
+		for _, n := range m.Domains[0].Nodes {
+			if n.ID == stolen.ID {
+				continue
+			}
+
+			if err := thief.append(n, &entry); err == nil {
+				t.Errorf("%s has acknowledged %s", n.ID, name)
+			}
+
+			m.names(n, stolen, "command")
+		}
+	}
+
+	m.goesOn("kept")
+	m.mustRun(append(m.operator(0), "policy", "apply", m.file([]byte(otherPolicy))))
+
+	for _, n := range m.Domains[0].Nodes {
+		eventually(t, 10*time.Second, n.ID+" has the operator's policy", func() error {
+			if text, _ := inForce(n); text != otherPolicy {
+				return errors.New(text)
+			}
+
+			return nil
+		})
 	}
 }

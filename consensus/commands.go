@@ -1,0 +1,212 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// checkCommand refuses an operator's command that no operator has proven, and a farewell that the peer's
+// operator has not. It is judged at the time at which the leader has judged it, which is near its committed
+// time, and by the policy that its origin names: apply refuses it under another one. pending returns the
+// policies that entries on their way into the state put in force behind a version; nil if there are none.
+func checkCommand(cfg *Config, replica *Replica, command *state.Command, committed int64,
+	pending func(version uint64) [][]byte) error {
+	order, traced := directory.OperatorCommand{}, false
+	replica.view(func(s *state.State) {
+		order.OperatorChange, traced = s.Change(command)
+		order.Policy, order.PolicyVersion = s.Policy().Policy()
+		committed = max(committed, s.History().Now())
+	})
+
+	origin, version := command.Origin, order.PolicyVersion
+	order.Request, order.Judged = origin.Request(), origin.JudgedAt(committed, state.JudgedFor)
+
+	switch {
+	case !traced:
+		return nil
+	case order.Action == directory.ActionFarewell && cfg.CheckFarewell != nil:
+		return cfg.CheckFarewell(order.Peering, order.Judged)
+	case order.Node, cfg.CheckOperator == nil:
+		return nil
+	}
+
+	order.At = order.Judged
+	if origin != nil {
+		order.From = origin.From
+	}
+
+	switch {
+	case order.Request == nil || origin.Policy == version:
+		return cfg.CheckOperator(order)
+	case origin.Policy < version || pending == nil:
+		return nil // apply refuses it
+	}
+
+	err := fmt.Errorf("it names version %d of the policy, which is not the one in force", origin.Policy)
+	for _, order.Policy = range pending(version) {
+		order.PolicyVersion = origin.Policy
+		if err = cfg.CheckOperator(order); err == nil {
+			return nil
+		}
+	}
+
+	return err
+}
+
+// checkCommands refuses commands of an entry that are not proven, in a domain that traces commands.
+func (i *inspector) checkCommands(batch *state.Batch, pending func(version uint64) [][]byte) error {
+	if i.replica.Written().Log < state.TracedVersion {
+		return nil
+	}
+
+	for c := range batch.Commands {
+		if batch.Commands[c].Epoch != nil {
+			continue // it begins a state that was judged by itself
+		}
+
+		if err := checkCommand(i.cfg, i.replica, &batch.Commands[c], batch.Time, pending); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// pendingPolicies returns the policies of entries that this member has acknowledged up to last and may not
+// have applied, and of those behind them, which were judged before. A policy is left out if it replaces one
+// before version, because apply refuses it.
+func (i *inspector) pendingPolicies(version, last uint64, behind []*raft.Log) (texts [][]byte) {
+	add := func(entry *raft.Log) {
+		if entry.Type != raft.LogCommand {
+			return
+		}
+
+		batch, err := state.DecodeBatch(entry.Data)
+		if err != nil {
+			return // it was not acknowledged
+		}
+
+		for c := range batch.Commands {
+			command := &batch.Commands[c]
+			if command.Policy != nil && (command.Origin.Request() == nil || command.Origin.Policy >= version) {
+				texts = append(texts, command.Policy.Text)
+			}
+		}
+	}
+
+	var entry raft.Log
+	for index := i.replica.progress.applied.Load() + 1; index <= last; index++ {
+		if err := i.storage.disk.Logs.GetLog(index, &entry); err == nil {
+			add(&entry)
+		}
+	}
+
+	for _, entry := range behind {
+		add(entry)
+	}
+
+	return texts
+}
+
+// confirmedEntry reports whether another voter than the sender of an entry has applied it: its proof may be
+// by an authority that was replaced since.
+func (i *inspector) confirmedEntry(from spiffeid.ID, entry *raft.Log) bool {
+	hash := directory.HashOf(entry.Data)
+
+	return i.confirmed(from, &message.DecisionRequest{Entry: entry.Index}, func(answer *message.DecisionAnswer) bool {
+		return answer.Entry == hash
+	})
+}
+
+// confirmedDecision reports whether another voter than the sender of a snapshot has its decisions.
+func (i *inspector) confirmedDecision(from spiffeid.ID, decided state.Decision) bool {
+	return i.confirmed(from, &message.DecisionRequest{}, func(answer *message.DecisionAnswer) bool {
+		return answer.Decision == decided
+	})
+}
+
+// answerDecision answers another member what operators have decided, as applied here, and the hash of an
+// entry of the log if it is applied here.
+func (i *inspector) answerDecision(request *message.DecisionRequest) *message.DecisionAnswer {
+	answer := &message.DecisionAnswer{Decision: i.replica.decision()}
+
+	var entry raft.Log
+	if request.Entry != 0 && request.Entry <= i.replica.progress.applied.Load() &&
+		i.storage.disk.Logs.GetLog(request.Entry, &entry) == nil {
+		answer.Entry = directory.HashOf(entry.Data)
+	}
+
+	return answer
+}
+
+// answerCommand answers a leader whether this member would acknowledge a command.
+func (i *inspector) answerCommand(request *message.CommandRequest) *message.CommandAnswer {
+	committed := int64(0)
+	if origin := request.Command.Origin; origin != nil {
+		committed = origin.Judged
+	}
+
+	err := checkCommand(i.cfg, i.replica, &request.Command, committed, func(version uint64) [][]byte {
+		return i.pendingPolicies(version, i.group.raft.LastIndex(), nil)
+	})
+	if err != nil {
+		return &message.CommandAnswer{Refusal: err.Error()}
+	}
+
+	return &message.CommandAnswer{}
+}
+
+// accepted refuses an operator's command that not enough voters would acknowledge for a majority, as its
+// leader: an entry with it would stop the domain. The trust bundles of members may differ for a while.
+func (p *peers) accepted(ctx context.Context, command *state.Command) error {
+	others, needed := p.group.voters()
+	if needed <= 0 || p.cfg.CheckOperator == nil {
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+
+	answers := make(chan error, len(others))
+
+	for _, m := range others {
+		p.life.loops.Go(func() {
+			var answer message.CommandAnswer
+
+			err := p.messenger.post(ctx, m, commandPath, &message.CommandRequest{Command: *command}, &answer)
+			if err == nil && answer.Refusal != "" {
+				err = directory.Refuse(directory.Forbidden,
+					"%s does not accept the operator's proof, and with it no majority of the voters: %s; nothing was "+
+						"changed; compare the trust bundles of the nodes", m.ID, answer.Refusal)
+			}
+
+			answers <- err
+		})
+	}
+
+	var err error = directory.Refuse(directory.Unavailable,
+		"too few voters answer to check the operator's proof; nothing was changed: try again")
+
+	for range others {
+		answered := <-answers
+		if answered == nil {
+			needed--
+		}
+
+		if needed == 0 {
+			return nil
+		}
+
+		if directory.ProblemOf(answered) == directory.Forbidden {
+			err = answered
+		}
+	}
+
+	return err
+}

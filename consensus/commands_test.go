@@ -1,0 +1,363 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// ordered is an order with a proof, as a leader has judged it by the policy of a version.
+func ordered(proof string, policy uint64) state.Command {
+	request := directory.OperatorRequestOf(proven(context.Background(), proof, "/", nil))
+	origin := state.OriginOf(spiffeid.RequireFromString("spiffe://alpha.test/roster/node/n0"), request)
+	origin.Judged, origin.Policy = time.Now().UnixMilli(), policy
+
+	return state.Command{Order: &state.Order{Action: directory.ActionTransferLead, Target: proof}, Origin: origin}
+}
+
+// Whoever has the key of one member leads with operators' commands that no operator has proven: no member
+// acknowledges one, each reports the member, none is in force, and the domain goes on.
+//
+// Requirement: SEC-012, SEC-019
+func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) {
+			c.Misconduct = refused.add
+			c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				if command.Request == nil || command.Request.Proof == "false" {
+					return errors.New("not proven")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		ctx := proven(t.Context(), "true", "/v1/operator/policy", nil)
+		if _, err := d.nodes[0].SetPolicy(ctx, []byte("the operator's"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+
+		leader, other := d.leader()
+		stolen := 3 - leader - other
+		thief := newThief(d, stolen)
+		_, version := d.nodes[other].Replica.state.Policy().Policy()
+		all := ordered("false", version)
+		all.Order, all.Policy = nil, &state.Policy{Text: []byte("permit all")}
+		bare := all
+		bare.Origin = nil
+		was := state.Peer{Domain: beta, State: directory.PeeringActive}
+
+		for name, c := range map[string]state.Command{
+			"a policy with a false proof":  all,
+			"a policy without an operator": bare,
+			"an order with a false proof":  ordered("false", version),
+			"a policy yet to come":         ordered("true", version+1),
+			"an admission":                 {Admit: &state.Admission{Pattern: "spiffe://alpha.test/*", Max: 9}},
+			"a farewell of a peer": {
+				Amend:  &state.Amend{Was: was, Peer: state.Peer(directory.Peering(was).Ended(true))},
+				Origin: &state.Origin{From: d.members[stolen].ID},
+			},
+		} {
+			for _, to := range []int{leader, other} {
+				if err := thief.leads(to, nil, command(t, state.NewestLogVersion, c)); err == nil {
+					t.Errorf("%s: member %d has acknowledged it", name, to)
+				}
+
+				got := refused.take()
+				if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != BadCommand {
+					t.Errorf("%s: reported are %v, want %s by %s", name, got, BadCommand, d.members[stolen].ID)
+				}
+			}
+
+			if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+
+		d.equalStates()
+
+		for i := range d.nodes {
+			if text, _ := d.nodes[i].Replica.state.Policy().Policy(); string(text) != "the operator's" {
+				t.Errorf("member %d has the policy %q", i, text)
+			}
+		}
+	})
+}
+
+// A command is judged by the policy that its origin names: the one in force, or one that is on its way into
+// the state. Under an earlier one apply refuses it, so there is nothing to judge.
+func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, func(c *Config) {
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				if string(command.Policy) == "closed" {
+					return errors.New("not permitted")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		if _, err := d.nodes[0].SetPolicy(proven(t.Context(), "1", "/", nil), []byte("closed"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		i := d.nodes[0].inspector
+		_, version := i.replica.state.Policy().Policy()
+		policy := func(text string, by uint64) state.Command {
+			c := ordered("policy", by)
+			c.Order, c.Policy = nil, &state.Policy{Text: []byte(text)}
+
+			return c
+		}
+
+		for name, c := range map[string]struct {
+			named   uint64
+			pending []state.Command
+			want    bool
+		}{
+			"in force":                          {version, nil, false},
+			"in force, another is coming":       {version, []state.Command{policy("open", version)}, false},
+			"before":                            {version - 1, nil, true},
+			"unknown":                           {version + 1, nil, false},
+			"coming":                            {version + 1, []state.Command{policy("open", version)}, true},
+			"coming, and closed":                {version + 1, []state.Command{policy("closed", version)}, false},
+			"coming, but refused where applied": {version + 1, []state.Command{policy("open", version-1)}, false},
+		} {
+			batch := &state.Batch{Commands: []state.Command{ordered("order", c.named)}, Time: time.Now().UnixMilli()}
+			entry := command(t, state.NewestLogVersion, c.pending...)
+
+			err := i.checkCommands(batch, func(version uint64) [][]byte {
+				return i.pendingPolicies(version, i.group.raft.LastIndex(), []*raft.Log{entry})
+			})
+			if (err == nil) != c.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// The trust bundles of members differ for a while when the domain's authority is replaced. A command that
+// most voters would not acknowledge is refused before it is in the log, and one that a single voter would
+// not takes effect at all members: no honest command stops a domain.
+//
+// Requirement: SEC-012, CORE-010
+func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var without [3]atomic.Bool // the operator's authority
+
+		number := 0
+		d := newDomain(t, 3, func(c *Config) {
+			lacks := &without[number]
+			number++
+			c.CheckOperator = func(directory.OperatorCommand) error {
+				if lacks.Load() {
+					return errors.New("unknown authority")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		leader, other := d.leader()
+		third := 3 - leader - other
+		set := func(text string) error {
+			_, err := d.nodes[leader].SetPolicy(proven(t.Context(), text, "/", nil), []byte(text), nil)
+
+			return err
+		}
+
+		if err := set("zero"); err != nil { // the version of the log that has origins is in force
+			t.Fatal(err)
+		}
+
+		without[other].Store(true)
+		without[third].Store(true)
+
+		problem(t, set("one"), directory.Forbidden)
+
+		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "before", 6000)); err != nil {
+			t.Error(err)
+		}
+
+		if text, _ := d.nodes[leader].Replica.state.Policy().Policy(); string(text) != "zero" {
+			t.Errorf("the policy is %s", text)
+		}
+
+		without[third].Store(false)
+
+		if err := set("two"); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
+			t.Error(err)
+		}
+
+		d.settled()
+		d.equalStates()
+	})
+}
+
+// A member that was away while an operator's command came and the authority that signed its proof was
+// replaced takes the command if another voter has applied it.
+//
+// Requirement: SEC-012, CORE-010
+func TestAMemberThatWasAwayTakesCommandsOfReplacedAuthorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var replaced atomic.Bool
+
+		d := newDomain(t, 3, func(c *Config) {
+			c.CheckOperator = func(directory.OperatorCommand) error {
+				if replaced.Load() {
+					return errors.New("unknown authority")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		leader, away := d.leader()
+		d.net.isolate(d.members[away].Address)
+
+		if _, err := d.nodes[leader].SetPolicy(proven(t.Context(), "1", "/", nil), []byte("new"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		replaced.Store(true)
+		d.net.heal(d.members[away].Address)
+		d.ready()
+		d.settled()
+		d.equalStates()
+	})
+}
+
+// A member takes the word of the sender alone if no other voter answers and it was away for so long that
+// authorities may have been replaced: the domain may have no majority without it.
+func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		leader, other := d.leader()
+		third := 3 - leader - other
+		s := d.nodes[other]
+		confirmed := func() bool {
+			never := func(*message.DecisionAnswer) bool { return false }
+
+			return s.peers.confirmed(d.members[leader].ID, &message.DecisionRequest{}, never)
+		}
+		past := state.New(alpha, nil)
+		long := &Replica{cfg: s.cfg, state: past}
+		present := s.peers.replica
+
+		for _, c := range []struct {
+			replica *Replica
+			silent  bool
+			want    bool
+		}{{present, false, false}, {present, true, false}, {long, false, false}, {long, true, true}} {
+			s.peers.replica = c.replica
+
+			if c.silent {
+				d.net.isolate(d.members[third].Address)
+			}
+
+			if got := confirmed(); got != c.want {
+				t.Errorf("away %t, others silent %t: confirmed is %t", c.replica == long, c.silent, got)
+			}
+
+			s.peers.replica = present
+
+			d.net.heal(d.members[third].Address)
+			d.ready()
+			eventually(t, "the other voter answers again", func() bool {
+				return s.messenger.post(t.Context(), d.members[third], decisionPath, &message.DecisionRequest{},
+					&message.DecisionAnswer{}) == nil
+			})
+		}
+	})
+}
+
+// Policies that permit and forbid, and orders, come at once at all members: each order takes effect or is
+// refused, no member reports another, and the domain goes on.
+//
+// Requirement: SEC-012, CORE-010
+func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) {
+			c.Misconduct = refused.add
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				if command.Action != directory.ActionPolicy && string(command.Policy) == "closed" {
+					return directory.Refuse(directory.Forbidden, "not permitted")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		var all sync.WaitGroup
+
+		var done atomic.Int32
+
+		for i, s := range d.nodes {
+			all.Go(func() {
+				for n := range 20 {
+					text := []byte([]string{"open", "closed"}[n%2])
+					if _, err := s.SetPolicy(proven(t.Context(), fmt.Sprint("policy", i, n), "/", nil), text,
+						nil); err != nil && directory.ProblemOf(err) != directory.Unavailable {
+						t.Error(err)
+					}
+
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+
+			for w := range 4 {
+				all.Go(func() {
+					for n := range 20 {
+						err := s.Order(proven(t.Context(), fmt.Sprint("order", i, w, n), "/", nil),
+							directory.ActionRotateKey, "n")
+						problem := directory.ProblemOf(err)
+
+						switch {
+						case err == nil:
+							done.Add(1)
+						case problem != directory.Forbidden && problem != directory.Unavailable:
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+
+		all.Wait()
+
+		if got := refused.take(); len(got) != 0 || done.Load() == 0 {
+			t.Errorf("%d orders took effect; reported are %v", done.Load(), got)
+		}
+
+		d.settled()
+		d.equalStates()
+	})
+}
