@@ -79,7 +79,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 				}))
 			}
 
-			other, err := o.Streams.Comparer.Contradicted(c.page)
+			other, err := o.Streams.Contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
@@ -89,9 +89,9 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			}
 		}
 
-		o.Streams.Comparer.Pace.AllowN(time.Now(), int(o.Streams.Comparer.Pace.TokensAt(time.Now())))
+		o.Streams.ComparePace.AllowN(time.Now(), int(o.Streams.ComparePace.TokensAt(time.Now())))
 
-		if other, err := o.Streams.Comparer.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
+		if other, err := o.Streams.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
 	})

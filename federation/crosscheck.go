@@ -159,7 +159,7 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 	var other string
 
 	err = c.cfg.Panics.Run(contain.Page, func() (err error) {
-		other, err = origin.Streams.Comparer.Contradicted(old)
+		other, err = origin.Streams.Contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {

@@ -155,7 +155,7 @@ func (fl *follower) catchUp(ctx context.Context, origin *replica.Origin) {
 // try.
 func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Duration {
 	for ctx.Err() == nil && fl.store.Disk.StalledFor() == 0 {
-		st, wanted, next := origin.Streams.Backlog.Due(wantBatch)
+		st, wanted, next := origin.Streams.Due(wantBatch)
 		if len(wanted) == 0 {
 			return next
 		}
@@ -176,7 +176,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 			return replica.MissingPauseMost
 		}
 
-		origin.Streams.Backlog.Postpone(st, wanted)
+		origin.Streams.Postpone(st, wanted)
 		fl.origins.Notify()
 
 		if len(got) == 0 {

@@ -67,7 +67,7 @@ func (b *bench) shownOf() map[string]int {
 // readmit asks again for what there is room for.
 func (b *bench) readmit() {
 	b.Helper()
-	must(b.T, b.beta.origins.Get(alpha).Streams.Readmitter.Readmit())
+	must(b.T, b.beta.origins.Get(alpha).Streams.Readmit())
 	b.beta.follower.backlog(b.Context(), b.beta.origins.Get(alpha))
 }
 

@@ -83,8 +83,8 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		before := b.written()
 
 		for range 3 {
-			o.Streams.Readmitter.GiveRoom()
-			must(t, o.Streams.Readmitter.Readmit())
+			o.Streams.Room.Store(true)
+			must(t, o.Streams.Readmit())
 		}
 
 		if after := b.written(); after != before {
@@ -95,7 +95,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		b.origin.remove(full)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
-		must(t, o.Streams.Readmitter.Readmit())
+		must(t, o.Streams.Readmit())
 
 		if o.Streams.Pair.Mesh.Cur.Again == nil {
 			t.Error("one step looks at all entries")
@@ -104,7 +104,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
 
 		for range 2 * replica.ReadmitLook / replica.ReadmitAtOnce {
-			must(t, o.Streams.Readmitter.Readmit())
+			must(t, o.Streams.Readmit())
 		}
 
 		if missing := o.Streams.Pair.Mesh.Cur.Missing; !missing.Has(late) {

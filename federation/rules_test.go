@@ -107,7 +107,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 
 		b.origin.remove(rids[1])
 		b.pull()
-		must(t, o().Streams.Readmitter.Readmit())
+		must(t, o().Streams.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
@@ -122,7 +122,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
-		must(t, o().Streams.Readmitter.Readmit())
+		must(t, o().Streams.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
@@ -130,7 +130,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 
 		set(directory.PeerRules{})
-		must(t, o().Streams.Readmitter.Readmit())
+		must(t, o().Streams.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
@@ -173,7 +173,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		_, err := b.beta.origins.Get(alpha).Streams.Sweep(sweepLimit)
 		must(t, err)
-		must(t, b.beta.origins.Get(alpha).Streams.Readmitter.Readmit())
+		must(t, b.beta.origins.Get(alpha).Streams.Readmit())
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
@@ -341,7 +341,7 @@ func TestRulesChangeInSteps(t *testing.T) {
 			p.Import = rules
 			b.beta.reconcile()
 
-			for before := len(b.agents()); o.Streams.Rejudger.JudgeSome(); n++ {
+			for before := len(b.agents()); o.Streams.JudgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
 					if _, ok := o.Streams.Position(); !ok {
 						t.Fatal("no position")
@@ -397,7 +397,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
-			o.Streams.Rejudger.JudgeSome()
+			o.Streams.JudgeSome()
 		}
 
 		b.beta.upkeep.judgeAll(t.Context())
@@ -406,7 +406,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}
 
-		if o.Streams.Rejudger.Judging != nil {
+		if o.Streams.Judging != nil {
 			t.Error("something is left to do")
 		}
 	})

@@ -56,7 +56,7 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 
 	for range 2 * announced / 1000 {
 		betas.follower.backlog(t.Context(), from)
-		must(t, from.Streams.Readmitter.Readmit())
+		must(t, from.Streams.Readmit())
 	}
 
 	if status := betas.Peers()[0]; status.Records != announced || status.Pending != 0 || status.OverQuota != 0 {

@@ -35,7 +35,7 @@ func (u *upkeep) sweeper(ctx context.Context) {
 			}
 
 			if readmits {
-				if err := origin.Streams.Readmitter.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
+				if err := origin.Streams.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
 					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin",
 						origin.Domain.Name(), "err", err)
 				}
@@ -62,14 +62,14 @@ func (u *upkeep) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.All() {
-			more = o.Streams.Rejudger.HideSome() || more
+			more = o.Streams.HideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.All() {
-			more = o.Streams.Rejudger.JudgeSome() || more
+			more = o.Streams.JudgeSome() || more
 		}
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
-// A backlog knows which records of an origin's streams are missing.
-type backlog struct{ streams *streams }
-
 // The pace of asking again for records that no holder gave.
 const (
 	MissingPause     = time.Second
@@ -23,22 +20,22 @@ const (
 
 // Due returns up to limit missing records of one stream to request now. If there are none,
 // it returns the time until the next are due.
-func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
-	bl.streams.mu.Lock()
-	defer bl.streams.mu.Unlock()
+func (ss *streams) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	now, next := time.Now(), MissingPauseMost
-	clock := bl.streams.Shown.Index.Clock.Now().Unix()
+	clock := ss.Shown.Index.Clock.Now().Unix()
 
-	for _, st := range []*Stream{bl.streams.Pair.Mesh.Cur, bl.streams.Pair.Mesh.next, bl.streams.Pair.Private.Cur,
-		bl.streams.Pair.Private.next} {
+	for _, st := range []*Stream{ss.Pair.Mesh.Cur, ss.Pair.Mesh.next, ss.Pair.Private.Cur,
+		ss.Pair.Private.next} {
 		if st == nil {
 			continue
 		}
 
 		digests, expired := st.Missing.dueBy(now, clock, limit)
 		if expired {
-			bl.streams.Reached.Store(nil)
+			ss.Reached.Store(nil)
 		}
 
 		if len(digests) > 0 {
@@ -52,10 +49,10 @@ func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 }
 
 // Postpone delays the next request for records that no holder gave, longer each time.
-func (bl *backlog) Postpone(st *Stream, asked []signed.Digest) {
-	bl.streams.mu.Lock()
-	defer bl.streams.mu.Unlock()
-	bl.streams.Reached.Store(nil)
+func (ss *streams) Postpone(st *Stream, asked []signed.Digest) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.Reached.Store(nil)
 
 	for _, digest := range asked {
 		st.Missing.postpone(digest, time.Now())

@@ -8,35 +8,27 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
-	"golang.org/x/time/rate"
 )
-
-// A comparer finds contradictions between a page and the stored chain.
-type comparer struct {
-	cfg     *Config
-	streams *streams
-	Pace    *rate.Limiter // pages of a chain that are read
-}
 
 // Contradicted returns the page of the chain that differs from p on the same registration
 // and revision (evidence E1), or "". Digests after the stream's watermark can't be compared;
-// those are nearly all. It stops without a result when Pace is exhausted.
-func (cp *comparer) Contradicted(p *Page) (other string, err error) {
-	cp.streams.mu.Lock()
-	st := cp.streams.Pair.FeedOf(p.Audience).existing(p.Epoch)
+// those are nearly all. It stops without a result when ComparePace is exhausted.
+func (ss *streams) Contradicted(p *Page) (other string, err error) {
+	ss.mu.Lock()
+	st := ss.Pair.FeedOf(p.Audience).existing(p.Epoch)
 
 	var upTo uint64
 	if st != nil {
 		upTo = st.State.Watermark
 	}
 
-	cp.streams.mu.Unlock()
+	ss.mu.Unlock()
 
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
 
-	err = cp.streams.Store.Read(st.Id, func(t *store.Tx) error {
+	err = ss.Store.Read(st.Id, func(t *store.Tx) error {
 		var page comparedPage
 		for _, digest := range p.Digests {
 			if digest.Revision > upTo {
@@ -51,11 +43,11 @@ func (cp *comparer) Contradicted(p *Page) (other string, err error) {
 			}
 
 			if digest.Revision > page.to {
-				if !cp.Pace.Allow() {
+				if !ss.ComparePace.Allow() {
 					return nil
 				}
 
-				if page, err = ChainedPage(t, cp.cfg.Dialect, digest.Revision); err != nil {
+				if page, err = ChainedPage(t, ss.Cfg.Dialect, digest.Revision); err != nil {
 					return err
 				}
 			}

@@ -10,10 +10,6 @@
 //	  quotas      bounds of records and bytes, of all owners and of each
 //	  shownIndex  the index behind the import policy
 //	  entryReader reads entries back to show them
-//	  rejudger    applies a changed import policy in steps
-//	  readmitter  requests records again that now fit the quotas
-//	  comparer    finds contradictions (rule E1)
-//	  backlog     missing records
 //	contacts    which of the origin's nodes is asked next
 //	keyHistory  the newest key document, and earlier ones whose keys may still convict
 //

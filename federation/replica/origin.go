@@ -275,7 +275,7 @@ func (o *Origin) Silent() bool {
 // Load fills memory from disk before any loop runs. Accepted pages and records stay
 // accepted, whether or not the present keys would verify them.
 func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
-	o.Streams.Readmitter.GiveRoom()
+	o.Streams.Room.Store(true)
 	o.Peering.Store(peering)
 
 	if saved.Floor > 0 {

@@ -1,19 +1,9 @@
 package replica
 
 import (
-	"sync"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/store"
 )
-
-// A readmitter requests records again that exceeded a quota before.
-type readmitter struct {
-	streams *streams
-
-	mu   sync.Mutex // guards room
-	room bool       // records may fit that didn't fit at the last Readmit
-}
 
 // The bounds of one step of Readmit: the records that it requests, to within a batch, the
 // entries that it scans, and the entries that it reads at a time. An origin over its quota
@@ -25,7 +15,7 @@ const (
 )
 
 // newReadmission begins the scan of a stream. It reserves room for the missing records.
-func (ra *readmitter) newReadmission(st *Stream) *readmission {
+func (ss *streams) newReadmission(st *Stream) *readmission {
 	underWay := int64(st.Missing.Len())
 
 	return &readmission{
@@ -36,18 +26,18 @@ func (ra *readmitter) newReadmission(st *Stream) *readmission {
 
 // Readmit takes one step of requesting records again that exceeded a quota and now fit. A
 // record that is still too large is refused again, and requested only after more was freed.
-func (ra *readmitter) Readmit() error {
-	if err := ra.streams.Change.Lock(ra.streams.Store); err != nil {
+func (ss *streams) Readmit() error {
+	if err := ss.Change.Lock(ss.Store); err != nil {
 		return err
 	}
 
-	defer ra.streams.Change.Unlock()
+	defer ss.Change.Unlock()
 
-	room, freed := ra.takeRoom(), false
-	for _, feed := range ra.streams.Pair.Feeds() {
+	room, freed := ss.Room.Swap(false) && !ss.HasEnded(), false
+	for _, feed := range ss.Pair.Feeds() {
 		st := feed.Cur
-		if st == nil || st.Used.OverQuota == 0 || ra.streams.Quotas.full(st, store.Usage{}) ||
-			ra.streams.Quotas.missingRoom(st, store.Usage{}) <= 0 {
+		if st == nil || st.Used.OverQuota == 0 || ss.Quotas.full(st, store.Usage{}) ||
+			ss.Quotas.missingRoom(st, store.Usage{}) <= 0 {
 			continue
 		}
 
@@ -55,21 +45,21 @@ func (ra *readmitter) Readmit() error {
 		case st.Again == nil && !room:
 			continue
 		case st.Again == nil:
-			st.Again = ra.newReadmission(st)
+			st.Again = ss.newReadmission(st)
 		default:
 			freed = freed || room // also for entries that this scan has passed
 		}
 
-		if err := ra.readmitSome(feed, st); err != nil {
+		if err := ss.readmitSome(feed, st); err != nil {
 			st.Again = nil
-			ra.GiveRoom()
+			ss.Room.Store(true)
 
 			return err
 		}
 	}
 
 	if freed {
-		ra.GiveRoom()
+		ss.Room.Store(true)
 	}
 
 	return nil
@@ -77,18 +67,18 @@ func (ra *readmitter) Readmit() error {
 
 // readmitSome takes one step of a stream's readmission. It reads entries outside of a write
 // transaction, which would block the pages of all origins. The caller holds Change.
-func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
+func (ss *streams) readmitSome(feed *Feed, st *Stream) error {
 	again, more := st.Again, true
 
 	var rids []directory.RID
 
-	most := int(min(ReadmitAtOnce, ra.streams.Quotas.missingRoom(st, store.Usage{})))
+	most := int(min(ReadmitAtOnce, ss.Quotas.missingRoom(st, store.Usage{})))
 	for looked := 0; more && looked < ReadmitLook && len(rids) < most; looked += ReadmitBatch {
 		var err error
 
-		again.after, more, err = ra.streams.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
+		again.after, more, err = ss.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-				if h.Record == store.RecordOverQuota && ra.streams.Quotas.reserve(&again.reserved, st, h) {
+				if h.Record == store.RecordOverQuota && ss.Quotas.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
 				}
 
@@ -102,7 +92,7 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	if len(rids) > 0 {
 		again.asked = true
 
-		if err := ra.requestAgain(feed, st, rids); err != nil {
+		if err := ss.requestAgain(feed, st, rids); err != nil {
 			return err
 		}
 	}
@@ -113,7 +103,7 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 		// A record that has arrived is counted twice, as used and as reserved. Another scan
 		// uses that room.
 		if again.asked {
-			ra.GiveRoom()
+			ss.Room.Store(true)
 		}
 	}
 
@@ -121,13 +111,13 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 }
 
 // requestAgain marks records that exceeded a quota as missing. The caller holds Change.
-func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
+func (ss *streams) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
 	var (
 		done Changes
 		err  error
 	)
 
-	done.State, err = ra.streams.Store.Change(st.Id, func(t *store.Tx) error {
+	done.State, err = ss.Store.Change(st.Id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err != nil {
@@ -156,26 +146,8 @@ func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID)
 		return err
 	}
 
-	ra.streams.Apply(feed, st, done, nil)
-	Wake(ra.streams.Kick)
+	ss.Apply(feed, st, done, nil)
+	Wake(ss.Kick)
 
 	return nil
-}
-
-// takeRoom reports whether room was given since its last call, and resets that.
-func (ra *readmitter) takeRoom() bool {
-	ra.mu.Lock()
-	defer ra.mu.Unlock()
-
-	room := ra.room && !ra.streams.HasEnded()
-	ra.room = false
-
-	return room
-}
-
-func (ra *readmitter) GiveRoom() {
-	ra.mu.Lock()
-	defer ra.mu.Unlock()
-
-	ra.room = true
 }

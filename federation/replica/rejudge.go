@@ -28,60 +28,60 @@ type judging struct {
 
 // rejudge makes the index follow the present import policy. If nothing is to be shown it clears the
 // index at once, and otherwise it wakes the loop that judges. The caller holds streams.mu.
-func (rj *rejudger) rejudge() {
-	rj.streams.Readmitter.GiveRoom()
-	rj.Judging = nil
+func (ss *streams) rejudge() {
+	ss.Room.Store(true)
+	ss.Judging = nil
 
-	if rj.streams.Shown.isEmpty() {
-		rj.unshown = false // nothing is to be shown
-		rj.streams.Shown.Index.Clear()
-		rj.streams.Moved()
+	if ss.Shown.isEmpty() {
+		ss.unshown = false // nothing is to be shown
+		ss.Shown.Index.Clear()
+		ss.Moved()
 
 		return
 	}
 
-	rj.Judging = &judging{rules: true}
-	Wake(rj.streams.Judge)
+	ss.Judging = &judging{rules: true}
+	Wake(ss.Judge)
 }
 
 // showLater makes the loop show stored entries that could not be read when they were due to
 // be shown. Until then the origin's position doesn't advance.
-func (rj *rejudger) showLater() {
-	rj.streams.mu.Lock()
-	defer rj.streams.mu.Unlock()
+func (ss *streams) showLater() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	if rj.streams.Shown.isEmpty() {
+	if ss.Shown.isEmpty() {
 		return
 	}
 
-	rj.unshown = true
+	ss.unshown = true
 
 	anew := &judging{}
-	if rj.Judging != nil {
-		anew.rules, anew.shown = rj.Judging.rules, rj.Judging.shown
+	if ss.Judging != nil {
+		anew.rules, anew.shown = ss.Judging.rules, ss.Judging.shown
 	}
 
-	rj.Judging = anew
-	Wake(rj.streams.Judge)
+	ss.Judging = anew
+	Wake(ss.Judge)
 }
 
 // HideSome removes refused entries of one batch from the index. It reports whether there
 // was a batch.
-func (rj *rejudger) HideSome() (more bool) {
-	rj.listShown()
+func (ss *streams) HideSome() (more bool) {
+	ss.listShown()
 
-	rj.streams.mu.Lock()
-	defer rj.streams.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	j := rj.Judging
-	if j == nil || rj.streams.ended || len(j.shown) == 0 {
+	j := ss.Judging
+	if j == nil || ss.ended || len(j.shown) == 0 {
 		return false
 	}
 
 	n := min(JudgeBatch, len(j.shown))
 	for _, e := range j.shown[:n] {
-		if now, ok := rj.streams.Shown.Index.Get(e.RID); ok && !rj.streams.Shown.admits(now) {
-			rj.streams.Shown.Index.Delete(e.RID)
+		if now, ok := ss.Shown.Index.Get(e.RID); ok && !ss.Shown.admits(now) {
+			ss.Shown.Index.Delete(e.RID)
 		}
 	}
 
@@ -93,62 +93,62 @@ func (rj *rejudger) HideSome() (more bool) {
 // listShown lists the indexed entries to judge by a changed policy. It doesn't hold
 // streams.mu while it reads the index, because that may take long. Entries shown meanwhile
 // are judged by the new policy anyway.
-func (rj *rejudger) listShown() {
-	rj.streams.mu.Lock()
-	j := rj.Judging
+func (ss *streams) listShown() {
+	ss.mu.Lock()
+	j := ss.Judging
 	due := j != nil && j.rules
-	rj.streams.mu.Unlock()
+	ss.mu.Unlock()
 
 	if !due {
 		return
 	}
 
-	shown := slices.Collect(rj.streams.Shown.Index.All())
+	shown := slices.Collect(ss.Shown.Index.All())
 
-	rj.streams.mu.Lock()
-	defer rj.streams.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	if rj.Judging == j {
+	if ss.Judging == j {
 		j.rules, j.shown = false, shown
 	}
 }
 
 // JudgeSome takes one step, and reports whether there is more to do.
-func (rj *rejudger) JudgeSome() (more bool) {
-	if rj.HideSome() {
+func (ss *streams) JudgeSome() (more bool) {
+	if ss.HideSome() {
 		return true
 	}
 
-	if rj.streams.Change.Lock(rj.streams.Store) != nil {
+	if ss.Change.Lock(ss.Store) != nil {
 		return false // the end of the stall wakes the judges
 	}
 
-	defer rj.streams.Change.Unlock()
+	defer ss.Change.Unlock()
 
-	rj.streams.mu.Lock()
+	ss.mu.Lock()
 
-	j := rj.Judging
-	if j != nil && (rj.streams.ended || j.feed == len(rj.streams.Pair.Feeds())) {
-		rj.Judging = nil
-		rj.unshown = false
-		rj.streams.Reached.Store(nil)
-		rj.streams.mu.Unlock()
-		rj.streams.Moved()
+	j := ss.Judging
+	if j != nil && (ss.ended || j.feed == len(ss.Pair.Feeds())) {
+		ss.Judging = nil
+		ss.unshown = false
+		ss.Reached.Store(nil)
+		ss.mu.Unlock()
+		ss.Moved()
 
 		return false
 	}
 
-	rj.streams.mu.Unlock()
+	ss.mu.Unlock()
 
 	if j == nil {
 		return false
 	}
 
-	switch err := rj.judgeFeed(j); {
+	switch err := ss.judgeFeed(j); {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		rj.streams.Cfg.Logger.Error("reading a peer's stored records failed", "origin", rj.streams.domain.Name(),
+		ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(),
 			"err", err)
 		j.next()
 	}
@@ -159,8 +159,8 @@ func (rj *rejudger) JudgeSome() (more bool) {
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
 // judgeFeed shows admitted entries of a feed's next batch. The caller holds Change.
-func (rj *rejudger) judgeFeed(j *judging) error {
-	st := rj.streams.Pair.Feeds()[j.feed].Cur
+func (ss *streams) judgeFeed(j *judging) error {
+	st := ss.Pair.Feeds()[j.feed].Cur
 	if st == nil {
 		j.next()
 		return nil
@@ -171,9 +171,9 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 	}
 
 	var batch []store.StoredEntry
-	after, more, err := rj.streams.Store.EntriesAfter(st.Id, j.after, JudgeBatch,
+	after, more, err := ss.Store.EntriesAfter(st.Id, j.after, JudgeBatch,
 		func(t *store.Tx, rid directory.RID, held *store.Entry) error {
-			if held.Record != store.RecordHeld || rj.streams.Shown.shows(st, rid, held) {
+			if held.Record != store.RecordHeld || ss.Shown.shows(st, rid, held) {
 				return nil
 			}
 
@@ -182,7 +182,7 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 
 			return err
 		})
-	rj.streams.showAll(st, batch)
+	ss.showAll(st, batch)
 
 	if err != nil {
 		return err
@@ -194,11 +194,4 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 	}
 
 	return nil
-}
-
-// A rejudger brings the index in line with the import policy. Its streams' lock guards it.
-type rejudger struct {
-	streams *streams
-	Judging *judging // nil if the index is in line
-	unshown bool     // a stored entry isn't shown yet, because it could not be read
 }

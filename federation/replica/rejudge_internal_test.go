@@ -40,13 +40,13 @@ func TestTheNextRoundHidesTheRest(t *testing.T) {
 	streams.Shown.fill(entries)
 	streams.SetPeering(&directory.Peering{Import: directory.PeerRules{Names: []string{"none"}}})
 
-	if !streams.Rejudger.HideSome() || streams.Shown.Index.Len() != JudgeBatch {
+	if !streams.HideSome() || streams.Shown.Index.Len() != JudgeBatch {
 		t.Fatalf("%d are shown after one batch", streams.Shown.Index.Len())
 	}
 
-	streams.Rejudger.showLater()
+	streams.showLater()
 
-	for streams.Rejudger.HideSome() {
+	for streams.HideSome() {
 	}
 
 	if n := streams.Shown.Index.Len(); n != 0 {

@@ -149,7 +149,7 @@ func (ss *streams) swap(feed *Feed, saved store.Origin) error {
 	err := ss.Store.Scan(fresh.Id, all, func(batch []store.StoredEntry) { ss.showAll(fresh, batch) })
 	if err != nil {
 		ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(), "err", err)
-		ss.Rejudger.showLater()
+		ss.showLater()
 	}
 
 	ss.Hide(feed, func(e *directory.Entry) bool { return before[e] })

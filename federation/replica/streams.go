@@ -25,15 +25,14 @@ type streams struct {
 	domain  spiffeid.TrustDomain
 	peering *atomic.Pointer[directory.Peering] // as agreed; never nil
 
-	Pair       *feedPair
-	Shown      *shownIndex
-	Quotas     *quotas
-	Writer     *writer
-	reader     *entryReader
-	Readmitter *readmitter
-	Rejudger   *rejudger
-	Comparer   *comparer
-	Backlog    *backlog
+	Pair   *feedPair
+	Shown  *shownIndex
+	Quotas *quotas
+	Writer *writer
+	reader *entryReader
+
+	ComparePace *rate.Limiter // pages of a chain that are read to compare
+	Room        atomic.Bool   // records may fit that didn't fit at the last Readmit
 
 	// Reached caches the last result of findPosition, and is nil after a change. Writers
 	// hold mu; readers need no lock.
@@ -52,6 +51,8 @@ type streams struct {
 	mu        guard // guards the fields below and the index; never held over disk I/O
 	ended     bool
 	swapping  bool               // the streams of an epoch take the place of others
+	Judging   *judging           // the import policy has changed; nil if the index is in line
+	unshown   bool               // a stored entry isn't shown yet, because it could not be read
 	shownUpTo directory.Position // the last position that was found before unshown or swapping was set
 	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
 }
@@ -80,7 +81,7 @@ func (ss *streams) SetPeering(peering *directory.Peering) {
 	ss.peering.Store(peering)
 
 	if changed {
-		ss.Rejudger.rejudge()
+		ss.rejudge()
 	}
 }
 
@@ -95,7 +96,7 @@ func (ss *streams) SetStale(stale bool) bool {
 	}
 
 	ss.Shown.stale = stale
-	ss.Rejudger.rejudge()
+	ss.rejudge()
 
 	return true
 }
@@ -111,7 +112,7 @@ func (ss *streams) SetShed(shed bool) bool {
 	}
 
 	ss.Shown.shed = shed
-	ss.Rejudger.rejudge()
+	ss.rejudge()
 
 	return true
 }
@@ -204,8 +205,10 @@ func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Poi
 		Kick:    make(chan struct{}, 1),
 		Change:  newChangeLock(),
 		Pair:    pair,
-		Shown:   shown,
-		Quotas:  quotas,
+
+		ComparePace: rate.NewLimiter(compareRate, compareBurst),
+		Shown:       shown,
+		Quotas:      quotas,
 		Writer: &writer{
 			cfg: shared.Cfg, domain: td, store: shared.Store, refusals: shared.Refusals, quotas: quotas, shown: shown,
 		},
@@ -213,10 +216,6 @@ func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Poi
 			cfg: shared.Cfg, domain: td, store: shared.Store, records: shared.Records, pair: pair, shown: shown,
 		},
 	}
-	s.Backlog = &backlog{streams: s}
-	s.Readmitter = &readmitter{streams: s}
-	s.Rejudger = &rejudger{streams: s}
-	s.Comparer = &comparer{cfg: shared.Cfg, streams: s, Pace: rate.NewLimiter(compareRate, compareBurst)}
 	s.Pair.Mesh.level = time.Now() // so that the lag of a first sync is counted from its beginning
 	s.mu.publish = s.publish
 	s.publish()
@@ -281,12 +280,12 @@ func (ss *streams) account(st *Stream, done Changes) {
 	st.Owners.Absorb(done.owners)
 
 	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && ss.Quotas.missingRoom(st, store.Usage{}) > 0 {
-		ss.Readmitter.GiveRoom()
+		ss.Room.Store(true)
 	}
 }
 
 // alternativesTo reads the alternatives to effects on a feed. If they can't be read, the
-// rejudger shows the entries later. The caller holds Change.
+// entries are shown later. The caller holds Change.
 func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 	found, err := ss.reader.readAlternatives(f, effects)
 	if err != nil {
@@ -294,7 +293,7 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 			ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(), "err", err)
 		}
 
-		ss.Rejudger.showLater()
+		ss.showLater()
 	}
 
 	return found
@@ -526,7 +525,7 @@ func (ss *streams) Position() (directory.Position, bool) {
 
 // findPosition computes the position of the mesh stream that is shown. The caller holds mu.
 func (ss *streams) findPosition() directory.Position {
-	if ss.Rejudger.unshown || ss.swapping {
+	if ss.unshown || ss.swapping {
 		return ss.shownUpTo
 	}
 
