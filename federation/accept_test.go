@@ -19,7 +19,7 @@ import (
 func (b *bench) looked() receivedPage {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)
-	made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), 100, false)
+	made, err := b.alpha.publisher.Page(directory.Mesh, o.Since(&o.Mesh), 100, false)
 	must(b.T, err)
 	p := b.beta.receiver.receive(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
 	b.beta.receiver.fetchFor(b.Context(), &p)
@@ -131,7 +131,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			b.pull()
 			withhold(b, false)
 			o := b.beta.origins.Get(alpha)
-			st, wanted := o.Streams.Pair.Mesh.Cur, b.origin.regs[rid].announced
+			st, wanted := o.Mesh.Cur, b.origin.regs[rid].announced
 
 			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)},
 				[]protocol.Node{b.giver()}, maxAnswers)
@@ -143,7 +143,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, o.Streams.AcceptRecords(st, []signed.Digest{wanted}, records))
+			must(t, o.AcceptRecords(st, []signed.Digest{wanted}, records))
 
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
@@ -189,7 +189,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		b.origin.register("more", 600)
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}

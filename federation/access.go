@@ -193,7 +193,7 @@ func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 			continue
 		}
 
-		if n, ok := origin.Contacts.Node(&origin.Streams.Pair.Mesh); ok {
+		if n, ok := origin.Contacts.Node(&origin.Mesh); ok {
 			all = append(all, n)
 		}
 	}

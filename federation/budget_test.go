@@ -90,7 +90,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 
 			return body
 		}
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), s); !errors.Is(err,
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(), s); !errors.Is(err,
 			context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
@@ -116,7 +116,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		o := p.b2.origins.Get(alpha)
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 
-		for _, f := range o.Streams.Pair.Feeds() {
+		for _, f := range o.Feeds() {
 			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base},
 				unlimited(t.Context())))
 		}

@@ -19,7 +19,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		w := b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		w := b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh)
 
 		refused := 0
 		for i := range uint64(20) {
@@ -46,7 +46,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 
 		b.beta.reopen(t)
 
-		if ahead := time.Until(b.beta.origins.Get(alpha).Streams.Shown.Index.Clock.Now()); ahead > time.Minute {
+		if ahead := time.Until(b.beta.origins.Get(alpha).Shown.Index.Clock.Now()); ahead > time.Minute {
 			t.Errorf("after a restart the origin's clock is %v ahead of the wall", ahead)
 		}
 

@@ -70,7 +70,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			"the page that brought this": {nil, false},
 		} {
 			if c.page == nil {
-				must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+				must(t, b.beta.store.Read(o.Mesh.Cur.Id, func(tx *store.Tx) error {
 					page, err := replica.ChainedPage(tx, signed.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.Text = page.Text
@@ -79,7 +79,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 				}))
 			}
 
-			other, err := o.Streams.Contradicted(c.page)
+			other, err := o.Contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
@@ -89,9 +89,9 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			}
 		}
 
-		o.Streams.ComparePace.AllowN(time.Now(), int(o.Streams.ComparePace.TokensAt(time.Now())))
+		o.ComparePace.AllowN(time.Now(), int(o.ComparePace.TokensAt(time.Now())))
 
-		if other, err := o.Streams.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
+		if other, err := o.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
 	})
@@ -113,19 +113,19 @@ func TestComparingIsBounded(t *testing.T) {
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
-		upTo := o.Streams.Since(&o.Streams.Pair.Mesh)
+		upTo := o.Since(&o.Mesh)
 
-		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, 0, upTo)
+		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
 
-		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, reached,
+		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, reached,
 			upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
 
-		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, upTo,
+		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, upTo,
 			upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}

@@ -97,8 +97,8 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, n, unlimited(t.Context())))
-	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Streams.Since(&o.Streams.Pair.Mesh))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Mesh, n, unlimited(t.Context())))
+	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Since(&o.Mesh))
 	limit = ""
 
 	for i := range 24 {
@@ -111,15 +111,15 @@ func TestAcceptingUntilKilled(t *testing.T) {
 			origin.happens(rng)
 		}
 
-		for _, f := range o.Streams.Pair.Feeds() {
+		for _, f := range o.Feeds() {
 			told.write(t, origin, f.Aud, protocol.MaxDigests)
 
-			if f == &o.Streams.Pair.Mesh {
+			if f == &o.Mesh {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
 
 			must(t, b.puller.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
-			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Streams.Since(f))
+			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Since(f))
 		}
 
 		b.follower.backlog(t.Context(), o)
@@ -129,7 +129,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		}
 
 		if i%8 == 4 {
-			must(t, b.puller.repull(t.Context(), o, &o.Streams.Pair.Mesh, o.Streams.Pair.Mesh.Cur, n, 1<<20))
+			must(t, b.puller.repull(t.Context(), o, &o.Mesh, o.Mesh.Cur, n, 1<<20))
 		}
 	}
 }
@@ -281,7 +281,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base},
+	must(t, b.puller.pullAll(t.Context(), o, &o.Mesh, protocol.Node{Domain: alpha, Base: source.base},
 		unlimited(t.Context())))
 
 	if shown := b.shown(alpha); len(shown) < 5 {

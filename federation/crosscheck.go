@@ -28,7 +28,7 @@ type crossChecker struct {
 func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) {
 	var done [2]crossed
 	for wait(ctx, nil, c.cfg.headPause()) {
-		for i, f := range origin.Streams.Pair.Feeds() {
+		for i, f := range origin.Feeds() {
 			c.crossFeed(ctx, origin, f, &done[i])
 		}
 	}
@@ -38,8 +38,8 @@ func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) 
 type crossed struct{ siblings, domains replica.Seen }
 
 func (c *crossChecker) crossFeed(ctx context.Context, origin *replica.Origin, feed *replica.Feed, done *crossed) {
-	now := origin.Streams.Seen(feed)
-	if feed == &origin.Streams.Pair.Mesh {
+	now := origin.Seen(feed)
+	if feed == &origin.Mesh {
 		now.Keys = origin.Keys.NewestText()
 	}
 
@@ -47,7 +47,7 @@ func (c *crossChecker) crossFeed(ctx context.Context, origin *replica.Origin, fe
 		return c.crossSiblings(ctx, origin, feed, since, now.UpTo)
 	})
 
-	if feed == &origin.Streams.Pair.Mesh {
+	if feed == &origin.Mesh {
 		done.domains.Compare(now, func(since uint64) (uint64, bool) {
 			return c.crossDomains(ctx, origin, since, now.UpTo)
 		})
@@ -85,7 +85,7 @@ func (c *crossChecker) crossDomains(ctx context.Context, origin *replica.Origin,
 			break
 		}
 
-		as, whole, err := c.crossCheck(ctx, origin, &origin.Streams.Pair.Mesh, node, since, upTo)
+		as, whole, err := c.crossCheck(ctx, origin, &origin.Mesh, node, since, upTo)
 		if err != nil {
 			c.notCompared(origin, node, err)
 		} else if whole {
@@ -124,7 +124,7 @@ func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, f
 		since, size = to, size+len(text)
 	}
 
-	if feed == &origin.Streams.Pair.Mesh {
+	if feed == &origin.Mesh {
 		err = c.receiver.askHead(ctx, origin, node)
 	}
 
@@ -159,7 +159,7 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 	var other string
 
 	err = c.cfg.Panics.Run(contain.Page, func() (err error) {
-		other, err = origin.Streams.Contradicted(old)
+		other, err = origin.Contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {

@@ -34,7 +34,7 @@ func (th *thief) says(change func(*signed.Page)) {
 	th.Helper()
 
 	text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
-		p.From = th.beta.origins.Get(alpha).Streams.Since(&th.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		p.From = th.beta.origins.Get(alpha).Since(&th.beta.origins.Get(alpha).Mesh)
 		p.Digests = nil
 		change(p)
 	}))
@@ -201,7 +201,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.asAnnounced()
 			th.beta.reopen(t)
 
-			if o := th.beta.origins.Get(alpha); o.Streams.Pair.Mesh.Cur.RepullSince != 0 {
+			if o := th.beta.origins.Get(alpha); o.Mesh.Cur.RepullSince != 0 {
 				t.Error("it is pulled anew for ever")
 			}
 		})
@@ -227,8 +227,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		head, _ := th.keys.Sign(signed.TypeHead, h.Payload())
 		must(t, th.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, th.giver(), head))
 
-		if n := len(th.beta.shown(alpha)); o.Streams.Pair.Mesh.Cur.Id.Epoch != h.Epoch {
-			t.Fatalf("%d are shown of epoch %d", n, o.Streams.Pair.Mesh.Cur.Id.Epoch)
+		if n := len(th.beta.shown(alpha)); o.Mesh.Cur.Id.Epoch != h.Epoch {
+			t.Fatalf("%d are shown of epoch %d", n, o.Mesh.Cur.Id.Epoch)
 		}
 
 		var before []string
@@ -250,9 +250,9 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
 
-		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Streams.Pair.Mesh.Cur.Id.Epoch != th.origin.epoch ||
-			o.Streams.Pair.Private.Newest().Id.Epoch != th.origin.epoch {
-			t.Errorf("%d are shown of epoch %d", len(shown), o.Streams.Pair.Mesh.Cur.Id.Epoch)
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Mesh.Cur.Id.Epoch != th.origin.epoch ||
+			o.Private.Newest().Id.Epoch != th.origin.epoch {
+			t.Errorf("%d are shown of epoch %d", len(shown), o.Mesh.Cur.Id.Epoch)
 		}
 	})
 }
@@ -270,7 +270,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		from := uint64(math.MaxUint64)
 		compared := replica.Seen{}
 		compares := func() {
-			now := o.Streams.Seen(&o.Streams.Pair.Mesh)
+			now := o.Seen(&o.Mesh)
 			compared.Compare(now, func(since uint64) (uint64, bool) { from = since; return now.UpTo, true })
 		}
 		gossips := func(k *keyring, change func(*signed.Page)) {
@@ -281,7 +281,11 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		}
 		gossips(th.keys, func(p *signed.Page) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
 
-		if compares(); o.PassedOn.Revision != math.MaxUint64 {
+		wasPassedOn := func(to uint64) bool {
+			return !o.Furthest(&replica.Page{Page: &signed.Page{Epoch: th.origin.epoch, To: to}})
+		}
+
+		if compares(); !wasPassedOn(math.MaxUint64) {
 			t.Fatal("the thief is not believed")
 		}
 
@@ -290,8 +294,8 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th.origin.register("later", 3600)
 		gossips(th.alpha.keys, nil)
 
-		if at := o.Streams.Since(&o.Streams.Pair.Mesh); o.PassedOn.Revision != at {
-			t.Errorf("the stream is at %d, and %d was passed on", at, o.PassedOn.Revision)
+		if at := o.Since(&o.Mesh); !wasPassedOn(at) || wasPassedOn(at+1) {
+			t.Errorf("the stream is at %d, and another page was passed on", at)
 		}
 
 		if compares(); from != 0 {
@@ -341,7 +345,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.origin.register("one too many", 3600)
 
 		o := th.beta.origins.Get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(),
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.Mesh, th.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
@@ -382,8 +386,8 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 
 			th.revoke()
 
-			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
-				t.Errorf("%d streams are on disk, and it is at %d", streams, o.Streams.Since(&o.Streams.Pair.Mesh))
+			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.Since(&o.Mesh) != 0 {
+				t.Errorf("%d streams are on disk, and it is at %d", streams, o.Since(&o.Mesh))
 			}
 
 			th.pull()
@@ -407,9 +411,7 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{signed.KeyID(th.alpha.keys.public())}},
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{signed.KeyID(th.keys.public())}},
 		} {
-			must(t, o.Streams.Change.Lock(th.beta.store))
-			must(t, o.RepullRevoked(doc))
-			o.Streams.Change.Unlock()
+			must(t, o.Change(func() error { return o.RepullRevoked(doc) }))
 		}
 
 		th.pull()
@@ -438,13 +440,13 @@ func TestDoubtsArePaced(t *testing.T) {
 
 		th.revoke()
 
-		if o.Streams.Since(&o.Streams.Pair.Mesh) == 0 {
+		if o.Since(&o.Mesh) == 0 {
 			t.Error("it is looked through at once each time")
 		}
 
 		time.Sleep(replica.RepullEvery)
 
-		if o.ResumeRepull(); o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
+		if o.ResumeRepull(); o.Since(&o.Mesh) != 0 {
 			t.Error("what was put off is not seen to")
 		}
 

@@ -102,26 +102,18 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 		return false, errNoCase
 	}
 
-	origin.Mu.Lock()
-	state := origin.Peering.Load().State
-	ended := origin.Streams.HasEnded()
-	convicted := origin.Convicted
-	origin.Mu.Unlock()
-
-	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
+	if state := origin.Peering.Load().State; origin.HasEnded() ||
+		state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
 	}
 
-	if fresh, err = pr.cases.Add(conviction, evidence, news &&
-		(convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
+	if fresh, err = pr.cases.Add(conviction, evidence, news && origin.IsFrozen()); !fresh || err != nil {
 		return false, err
 	}
 
-	origin.Mu.Lock()
-	origin.Convicted = true
-	origin.Mu.Unlock()
+	origin.SetConvicted(true)
 	pr.noteFrozen()
-	origin.Streams.Writer.Counted(protocol.CodeEquivocation)
+	origin.Counted(protocol.CodeEquivocation)
 	pr.cfg.Logger.Error("a peer contradicted itself and is frozen; the evidence is stored", "peer",
 		origin.Domain.Name(), "evidence", conviction.ID)
 
@@ -135,12 +127,9 @@ func (pr *prosecutor) noteFrozen() {
 
 	var all []spiffeid.TrustDomain
 	for _, origin := range pr.origins.All() {
-		origin.Mu.Lock()
-		if origin.Convicted || origin.Peering.Load().State == directory.PeeringFrozen {
+		if origin.IsFrozen() {
 			all = append(all, origin.Domain)
 		}
-
-		origin.Mu.Unlock()
 	}
 
 	pr.frozen.Store(&all)
@@ -161,12 +150,7 @@ func (pr *prosecutor) resume(pending [][]byte) {
 // domain thus can't escape evidence by ending its peering and starting a new one. It needs
 // the domain's current key document.
 func (pr *prosecutor) recall(origin *replica.Origin) {
-	origin.Mu.Lock()
-	again := origin.Again
-	origin.Again = false
-	origin.Mu.Unlock()
-
-	if !again || pr.cfg.Verifier == nil {
+	if !origin.Again.Swap(false) || pr.cfg.Verifier == nil {
 		return
 	}
 

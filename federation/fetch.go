@@ -19,14 +19,14 @@ import (
 // prefetch fetches the missing records of an applicable page.
 func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
 	done replica.Ahead) (map[protocol.RecordName]recordgate.Fetched, error) {
-	id, full, apt := origin.Streams.Fit(page, done)
+	id, full, apt := origin.Fit(page, done)
 	if !apt {
 		return nil, nil
 	}
 
 	var names []protocol.RecordName
 	for _, d := range page.Digests {
-		if d.Live() && !replica.Freed(d.Deadline, origin.Streams.Shown.Index.Clock.Now()) {
+		if d.Live() && !replica.Freed(d.Deadline, origin.Shown.Index.Clock.Now()) {
 			names = append(names, protocol.NameOf(d))
 		}
 	}

@@ -75,7 +75,7 @@ func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *re
 // newer pages.
 func (fl *follower) pullFromOthers(ctx context.Context, origin *replica.Origin, feed *replica.Feed) (more bool) {
 	all := fl.neighbours.siblings(askSiblings)
-	if feed == &origin.Streams.Pair.Mesh {
+	if feed == &origin.Mesh {
 		others := fl.neighbours.others(origin.Domain)
 		all = append(all, others[:min(askOthers, len(others))]...)
 	}
@@ -107,7 +107,7 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 			if origin.Contacts.PutOff() || len(origin.Mailbox.Late) > 0 {
 				heads.sooner(replica.KeysEvery)
 			}
-		case <-origin.Streams.Kick:
+		case <-origin.Kick:
 			retry.Reset(fl.backlog(ctx, origin))
 		case <-retry.C:
 			retry.Reset(fl.backlog(ctx, origin))
@@ -117,7 +117,7 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 			fl.openLate(ctx, origin)
 			origin.ResumeRepull()
 
-			for _, f := range origin.Streams.Pair.Feeds() {
+			for _, f := range origin.Feeds() {
 				fl.puller.compact(ctx, origin, f)
 			}
 
@@ -155,7 +155,7 @@ func (fl *follower) catchUp(ctx context.Context, origin *replica.Origin) {
 // try.
 func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Duration {
 	for ctx.Err() == nil && fl.store.Disk.StalledFor() == 0 {
-		st, wanted, next := origin.Streams.Due(wantBatch)
+		st, wanted, next := origin.Due(wantBatch)
 		if len(wanted) == 0 {
 			return next
 		}
@@ -169,14 +169,14 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		got := fl.receiver.fetch(timed, origin.Domain, names, fl.neighbours.holders(origin, st.Id.Audience), maxAnswers)
 		cancel()
 
-		if err := origin.Streams.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
+		if err := origin.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
 			fl.cfg.Logger.Error("storing records failed", "origin", origin.Domain.Name(), "err", err)
 			return replica.MissingPauseMost
 		}
 
-		origin.Streams.Postpone(st, wanted)
+		origin.Postpone(st, wanted)
 		fl.origins.Notify()
 
 		if len(got) == 0 {
@@ -216,7 +216,7 @@ func (fl *follower) openLate(ctx context.Context, origin *replica.Origin) {
 // open takes a gossiped message. It passes on a verified page that is newer than all pages
 // passed on before, and nothing else.
 func (fl *follower) open(ctx context.Context, origin *replica.Origin, message replica.Pushed) {
-	giver, ok := origin.Contacts.Node(&origin.Streams.Pair.Mesh)
+	giver, ok := origin.Contacts.Node(&origin.Mesh)
 	if !ok {
 		return
 	}
@@ -224,15 +224,15 @@ func (fl *follower) open(ctx context.Context, origin *replica.Origin, message re
 	switch text := message.Msg[1:]; message.Msg[0] {
 	case protocol.GossipHead:
 		// Siblings repeat the last head, even when its key is no longer listed.
-		if origin.Holds(text) {
-			origin.Streams.Writer.Counted(protocol.CodeOld)
+		if origin.NewestHead() == text {
+			origin.Counted(protocol.CodeOld)
 			return
 		}
 
 		switch err := fl.receiver.takeHead(ctx, message.From, giver, text); {
 		case errors.Is(err, errLate):
 			fl.putAside(origin, message)
-		case err == nil && origin.Streams.Behind():
+		case err == nil && origin.Behind():
 			replica.Wake(origin.Ask)
 		}
 	case protocol.GossipPage:
@@ -255,7 +255,7 @@ func (fl *follower) open(ctx context.Context, origin *replica.Origin, message re
 		}
 
 	default: // of a later release, which serves all important data by pulls as well
-		origin.Streams.Writer.Counted(protocol.CodeUnsupported)
+		origin.Counted(protocol.CodeUnsupported)
 	}
 }
 
@@ -268,8 +268,8 @@ func (fl *follower) seed(ctx context.Context, origin *replica.Origin) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	for _, f := range origin.Streams.Pair.Feeds() {
-		if origin.Streams.Blank(f) {
+	for _, f := range origin.Feeds() {
+		if origin.Blank(f) {
 			wg.Go(func() { fl.seedFeed(ctx, origin, f) })
 		}
 	}

@@ -134,7 +134,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 		sound := b.origin.register("two", 600)
 		b.pull()
 
-		_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error {
+		_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Mesh.Cur.Id, func(t *store.Tx) error {
 			h, err := t.Get(rid)
 			if err != nil {
 				return err
@@ -206,7 +206,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys)
 
 		rid := b.origin.register("agent", 600)
-		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh,
+		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
 			b.giver(), unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -458,7 +458,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		b.pull()
 
 		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma),
-			&b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base},
+			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
 			unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -472,7 +472,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		g.remove(rid)
 
 		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma),
-			&b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base},
+			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
 			unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -525,7 +525,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		}
 		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
 			text(1,
-				b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh))); err != nil ||
+				b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh))); err != nil ||
 			code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}

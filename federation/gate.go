@@ -113,7 +113,7 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 
 	// Streams to other domains are refused. The private stream is accepted only as an answer
 	// to this node's own request.
-	if origin.Streams.Pair.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
+	if origin.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
 		return origin, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
 	}
 
@@ -142,7 +142,7 @@ func (g *gate) oldPage(origin *replica.Origin, text string) *replica.Page {
 	}
 
 	page, err := g.cfg.Dialect.ParsePage(parts.Payload)
-	if err != nil || page.Issuer != origin.Domain || origin.Streams.Pair.FeedOf(page.Audience) == nil {
+	if err != nil || page.Issuer != origin.Domain || origin.FeedOf(page.Audience) == nil {
 		return nil
 	}
 

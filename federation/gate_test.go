@@ -86,7 +86,7 @@ func (b *bench) pull() {
 	b.Helper()
 
 	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha),
-		&b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(b.Context())); err != nil {
+		&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -211,7 +211,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		take := func() protocol.Code {
 			made, err := b.alpha.publisher.Page(directory.Mesh,
-				b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh), 10, false)
+				b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh), 10, false)
 			must(t, err)
 
 			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text)
@@ -278,17 +278,13 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		o.Mu.Lock()
-		o.Convicted = true
-		o.Mu.Unlock()
+		o.SetConvicted(true)
 
 		if c := code(replica.Sender{Domain: alpha}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a page of an origin that is frozen: %q", c)
 		}
 
-		o.Mu.Lock()
-		o.Convicted = false
-		o.Mu.Unlock()
+		o.SetConvicted(false)
 
 		if c := code(replica.Sender{Domain: alpha}); c != "" || len(b.beta.shown(alpha)) != 1 {
 			t.Errorf("a page that was asked for: %q", c)
@@ -316,7 +312,7 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 			must(t, b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text))
 		}
 
-		if o := b.beta.origins.Get(alpha); !o.Holds(newer) ||
+		if o := b.beta.origins.Get(alpha); o.NewestHead() != newer ||
 			b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
 			t.Errorf("the older head is held; %v", b.beta.refusals.ByOrigin.Of(alpha))
 		}
@@ -440,9 +436,7 @@ func TestAnEarlyMessageIsRefusedAsOfAnUnknownOrigin(t *testing.T) {
 		must(t, err)
 
 		o := b.beta.origins.Get(alpha)
-		o.Mu.Lock()
-		o.Convicted = true // like an origin without an active peering, it accepts nothing
-		o.Mu.Unlock()
+		o.SetConvicted(true) // like an origin without an active peering, it accepts nothing
 
 		for i, message := range []string{
 			string([]byte{protocol.GossipHead}) + head, string([]byte{protocol.GossipPage}) + page, "x" + head,

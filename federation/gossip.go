@@ -265,12 +265,9 @@ func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 			continue
 		}
 
-		origin.Mu.Lock()
-		if origin.HeadText != "" && !origin.Streams.HasEnded() {
-			all = append(all, []byte(origin.HeadText))
+		if head := origin.NewestHead(); head != "" && !origin.HasEnded() {
+			all = append(all, []byte(head))
 		}
-
-		origin.Mu.Unlock()
 	}
 
 	return all

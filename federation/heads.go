@@ -28,10 +28,7 @@ func (rc *receiver) askHead(ctx context.Context, origin *replica.Origin, node pr
 			return failed
 		}
 
-		origin.Mu.Lock()
-		defer origin.Mu.Unlock()
-
-		if origin.Unlisted {
+		if origin.IsUnlisted() {
 			return replica.ErrUnlisted
 		}
 

@@ -39,7 +39,7 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (
 		return "", directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
 	}
 
-	st := origin.Streams.ShownStream(query.Aud)
+	st := origin.ShownStream(query.Aud)
 	if st == nil {
 		return "", nil
 	}
@@ -113,7 +113,7 @@ func (h *holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.Str
 	}
 
 	for _, aud := range auds {
-		if st := o.Streams.ShownStream(aud); st != nil {
+		if st := o.ShownStream(aud); st != nil {
 			shown = append(shown, st.Id)
 		}
 	}

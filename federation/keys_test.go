@@ -30,7 +30,7 @@ func (b *bench) revoke() (id string) {
 // follow has beta subscribe to both of alpha's streams, until the test ends.
 func (b *bench) follow() {
 	o := b.beta.origins.Get(alpha)
-	for _, f := range o.Streams.Pair.Feeds() {
+	for _, f := range o.Feeds() {
 		go b.beta.follower.subscribe(b.Context(), o, f, b.giver(), func() {})
 	}
 }
@@ -104,7 +104,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.Get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.Mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		withheld.Store(true)
 		b.revoke()
@@ -155,7 +155,7 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		b.pull()
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+		if err := b.beta.follower.subscribe(t.Context(), o, &o.Mesh, b.giver(),
 			func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
@@ -271,7 +271,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		defer cancel()
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.subscribe(ctx, o, &o.Streams.Pair.Mesh, b.giver(), func() {}); ctx.Err() == nil {
+		if err := b.beta.follower.subscribe(ctx, o, &o.Mesh, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
 		}
 	})
@@ -296,7 +296,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 			return nil, nil
 		})
 		o := b.beta.origins.Get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.Mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		fails.Store(true)
 		b.revoke()
@@ -304,7 +304,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 		synctest.Wait()
 		fails.Store(false)
 
-		if len(o.Ask) != 1 || o.LastErr == "" {
+		if len(o.Ask) != 1 || o.Status().LastError == "" {
 			t.Error("no other node is asked, or the operator isn't told")
 		}
 

@@ -113,7 +113,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
 		}
 
-		if o.HeadIs.IsZero() {
+		if o.NewestHead() == "" {
 			t.Error("while they came nobody asked for the head")
 		}
 	})

@@ -54,12 +54,12 @@ func (u *upkeep) shedLargest(used float64) {
 	)
 
 	for _, origin := range u.origins.All() {
-		if need := u.need(origin); need > most && origin.Streams.Shown.Index.Len() > 0 {
+		if need := u.need(origin); need > most && origin.Shown.Index.Len() > 0 {
 			largest, most = origin, need
 		}
 	}
 
-	if largest == nil || !largest.Streams.SetShed(true) {
+	if largest == nil || !largest.SetShed(true) {
 		return
 	}
 
@@ -81,7 +81,7 @@ func (u *upkeep) showSmallest(used float64) bool {
 		}
 	}
 
-	if smallest == nil || !smallest.Streams.SetShed(false) {
+	if smallest == nil || !smallest.SetShed(false) {
 		return false
 	}
 

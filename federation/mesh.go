@@ -237,7 +237,7 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 		return directory.Position{}, false
 	}
 
-	return origin.Streams.Position()
+	return origin.Position()
 }
 
 // askEvery is the interval at which Await requests an origin's head.
@@ -398,8 +398,8 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 
 		var wg sync.WaitGroup
 		wg.Go(func() { m.watcher.watch(ctx, origin) })
-		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Mesh) })
-		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Private) })
+		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Mesh) })
+		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Private) })
 		wg.Go(func() { m.follower.tend(ctx, origin) })
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
 
@@ -434,9 +434,9 @@ func (m *Mesh) takePeerings() (former []*replica.Origin) {
 		switch {
 		case peering.State != directory.PeeringTerminated && origin == nil:
 			origin = m.know(peering.Domain)
-			origin.Again = true
-		case origin != nil && (peering.State == directory.PeeringTerminated || origin.Streams.HasEnded()):
-			origin.Streams.End()
+			origin.Again.Store(true)
+		case origin != nil && (peering.State == directory.PeeringTerminated || origin.HasEnded()):
+			origin.End()
 			former = append(former, origin)
 
 			continue
@@ -444,13 +444,11 @@ func (m *Mesh) takePeerings() (former []*replica.Origin) {
 			continue
 		}
 
-		origin.Streams.SetPeering(&peering)
+		origin.SetPeering(&peering)
 
-		origin.Mu.Lock()
 		// A case stays pending until the domain has acted on it.
-		origin.Convicted = evidence.Against(open, peering.Domain) ||
-			evidence.Against(m.evidence.cases.Pending(), peering.Domain)
-		origin.Mu.Unlock()
+		origin.SetConvicted(evidence.Against(open, peering.Domain) ||
+			evidence.Against(m.evidence.cases.Pending(), peering.Domain))
 	}
 
 	m.evidence.noteFrozen()
@@ -570,7 +568,7 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 	m.store.Wake()
 
 	for _, o := range m.origins.All() {
-		replica.Wake(o.Streams.Kick)
+		replica.Wake(o.Kick)
 		replica.Wake(o.Ask)
 	}
 

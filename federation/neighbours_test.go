@@ -41,10 +41,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		_, keys, _ := b.alpha.keys.Keys(alpha)
 		o := b.beta.origins.Get(alpha)
 
-		o.Keys.Newest = keys // and there the machine stops
-		if err := b.beta.store.SaveOrigin(alpha, o.Saved(time.Now())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, o.Change(func() error { return o.ReplaceKeys(replica.ParseKeys(keys), keys) })) // and the machine stops
 
 		for range 2 { // also if there is nothing left to drop
 			b.beta.reopen(t)
@@ -79,7 +76,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 
-			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh,
+			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
 				b.giver(), unlimited(t.Context())); err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +99,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.beta.know(gamma).Peering.Store(&peering)
 		began := time.Now()
 		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.Get(alpha),
-			&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+			&b.beta.origins.Get(alpha).Mesh)
 
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
@@ -124,7 +121,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b.origin.register("agent", 6000)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		st := o.Streams.Pair.Mesh.Cur
+		st := o.Mesh.Cur
 		st.State.Listed += 2 * compactSlack
 		asked := 0
 		b.world.carry = roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -153,7 +150,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+		b.beta.puller.compact(t.Context(), o, &o.Mesh)
 
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)
@@ -163,7 +160,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 6000)
 		b.pull()
-		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
+		st := b.beta.origins.Get(alpha).Mesh.Cur
 
 		_, err := b.beta.store.Change(st.Id, func(t *store.Tx) error { // as if it had never been renewed
 			t.State.Listed += store.ChainMost + 10
@@ -247,7 +244,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
 	// one can't be shown
-	_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error {
+	_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Mesh.Cur.Id, func(t *store.Tx) error {
 		records := t.Bucket.Bucket([]byte("records"))
 		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())

@@ -237,7 +237,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origins.Get(alpha)
 
 	_ = r.receiver.askHead(context.Background(), o, n)
-	for _, f := range o.Streams.Pair.Feeds() {
+	for _, f := range o.Feeds() {
 		_ = r.puller.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
 	}
 
@@ -247,7 +247,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 // compares has somebody hold what it was told against what others were.
 func (w *odd) compares(r *site) {
 	o := r.origins.Get(alpha)
-	for _, f := range o.Streams.Pair.Feeds() {
+	for _, f := range o.Feeds() {
 		r.crossChecker.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
@@ -286,13 +286,13 @@ func (w *odd) happens() {
 			r := w.receiver()
 
 			o := r.origins.Get(alpha)
-			if st := o.Streams.Pair.Mesh.Cur; st != nil {
-				_ = r.puller.repull(context.Background(), o, &o.Streams.Pair.Mesh, st, w.giver(), 1<<20)
+			if st := o.Mesh.Cur; st != nil {
+				_ = r.puller.repull(context.Background(), o, &o.Mesh, st, w.giver(), 1<<20)
 			}
 		}
 	default:
 		r := w.receiver()
-		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Streams.Pair.Mesh)
+		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Mesh)
 	}
 }
 
@@ -348,7 +348,7 @@ func (w *odd) lies() {
 		o := r.origins.Get(alpha)
 		d.Deadline--
 		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh,
-			From: o.Streams.Since(&o.Streams.Pair.Mesh), To: d.Revision, At: d.Revision, IssuedAt: now,
+			From: o.Since(&o.Mesh), To: d.Revision, At: d.Revision, IssuedAt: now,
 			Digests: []signed.Digest{d}}
 
 		text, err := w.nodes[0].keys.Sign(signed.TypePage, page.Payload())
@@ -358,7 +358,7 @@ func (w *odd) lies() {
 
 		if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha},
 			protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
-			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.Streams.Since(&o.Streams.Pair.Mesh), d.Revision, code,
+			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.Since(&o.Mesh), d.Revision, code,
 				err)
 		}
 	}

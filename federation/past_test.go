@@ -44,13 +44,8 @@ func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (
 		directory.B64.EncodeToString(make([]byte, 64))
 
 	o := s.beta.origins.Get(alpha)
-	if err := o.Streams.Change.Lock(s.beta.store); err != nil {
-		return "", err
-	}
 
-	defer o.Streams.Change.Unlock()
-
-	return text, o.ReplaceKeys(doc, text)
+	return text, o.Change(func() error { return o.ReplaceKeys(doc, text) })
 }
 
 func newSuccessor(t *testing.T) *successor {
@@ -121,7 +116,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 			t.Error("the first key's document is gone")
 		}
 
-		revoked := []ed25519.PublicKey{first, replica.ParseKeys(s.beta.origins.Get(alpha).Keys.Newest).Keys[0].Public}
+		revoked := []ed25519.PublicKey{first, replica.ParseKeys(s.beta.origins.Get(alpha).Keys.NewestText()).Keys[0].Public}
 		for range replica.MaxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {

@@ -69,11 +69,11 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 	}
 
 	aud := directory.Mesh
-	if e, ok := o.Streams.Shown.Index.Get(rid); ok && e.Received.Private {
+	if e, ok := o.Shown.Index.Get(rid); ok && e.Received.Private {
 		aud = directory.Only(pv.cfg.Domain)
 	}
 
-	if st = o.Streams.ShownStream(aud); st == nil {
+	if st = o.ShownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 
@@ -93,7 +93,7 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 
 	held, r, err = found.held, found.record, unavailable(err)
 	if err == nil && (held == nil || held.Record == store.RecordRefused || held.Format != 0 ||
-		o.Streams.Shown.Index.Clock.Now().Unix() >= held.Deadline) {
+		o.Shown.Index.Clock.Now().Unix() >= held.Deadline) {
 		err = errNoRegistration
 	}
 
@@ -125,22 +125,18 @@ func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *repl
 // keepResigned replaces the stored record of the same name.
 func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
 	rec recordgate.Fetched) error {
-	if err := origin.Streams.Change.Lock(pv.store); err != nil {
+	return origin.Change(func() error {
+		_, err := pv.store.Change(st.Id, func(t *store.Tx) error {
+			now, err := t.Get(rid)
+			if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
+				return err
+			}
+
+			return t.Rewrite(now, rec.Record.Stored(now.Name()))
+		})
+
 		return err
-	}
-
-	defer origin.Streams.Change.Unlock()
-
-	_, err := pv.store.Change(st.Id, func(t *store.Tx) error {
-		now, err := t.Get(rid)
-		if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
-			return err
-		}
-
-		return t.Rewrite(now, rec.Record.Stored(now.Name()))
 	})
-
-	return err
 }
 
 // proof returns everything but the origin's bundle that proves a registration offline: its

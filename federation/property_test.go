@@ -96,7 +96,7 @@ func (r *subscriber) audiences() [2]directory.Audience {
 }
 
 func (r *subscriber) feed(aud directory.Audience) *replica.Feed {
-	return r.origins.Get(alpha).Streams.Pair.FeedOf(aud)
+	return r.origins.Get(alpha).FeedOf(aud)
 }
 
 func newTrial(t *testing.T, seed uint64) *trial {
@@ -239,7 +239,7 @@ func (tr *trial) step() []*subscriber {
 	case n < 95:
 		tr.log("%s frees", r.base)
 
-		if _, err := r.origins.Get(alpha).Streams.Sweep(1 + tr.rand.IntN(5)); err != nil {
+		if _, err := r.origins.Get(alpha).Sweep(1 + tr.rand.IntN(5)); err != nil {
 			tr.fail("sweep: %v", err)
 		}
 	case n < 97:
@@ -247,7 +247,7 @@ func (tr *trial) step() []*subscriber {
 		r.follower.backlog(context.Background(), r.origins.Get(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Streams.Pair.Mesh)
+		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Mesh)
 	}
 
 	return []*subscriber{r}

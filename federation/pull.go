@@ -46,14 +46,14 @@ func (pl *puller) pullInTurn(ctx context.Context, origin *replica.Origin, feed *
 func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget) error {
 	for stuck := 0; ; {
-		since := origin.Streams.Since(feed)
+		since := origin.Since(feed)
 
 		run := pullRun{origin, feed, node, budget, since}
 		if done, err := pl.pullOn(ctx, run); done || err != nil {
 			return err
 		}
 
-		if origin.Streams.Since(feed) == since {
+		if origin.Since(feed) == since {
 			// The first page of a new epoch may leave the watermark once. A second time means
 			// that the node has no chain from 0.
 			if stuck++; stuck > 1 {
@@ -217,18 +217,18 @@ func (pl *puller) askFor(run pullRun, since uint64, done replica.Ahead) (receive
 // pullBehind pulls from the node that sent the last head, if pages are missing by that head.
 func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
 	node, ok := origin.Contacts.LastHeadFrom()
-	if !ok || !origin.Streams.Behind() {
+	if !ok || !origin.Behind() {
 		return
 	}
 
 	select {
-	case origin.Streams.Pair.Mesh.Busy <- struct{}{}:
-		defer func() { <-origin.Streams.Pair.Mesh.Busy }()
+	case origin.Mesh.Busy <- struct{}{}:
+		defer func() { <-origin.Mesh.Busy }()
 	default:
 		return // another loop is at it
 	}
 
-	if err := pl.pullAll(ctx, origin, &origin.Streams.Pair.Mesh, node, unlimited(ctx)); err != nil {
+	if err := pl.pullAll(ctx, origin, &origin.Mesh, node, unlimited(ctx)); err != nil {
 		pl.cfg.Logger.Debug("pulling pages failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}
 }
@@ -236,23 +236,23 @@ func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
 // pullPrivate pulls the private stream up to the origin's current revision: an empty page
 // means that there is nothing new (rule G5).
 func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
-	node, ok := origin.Contacts.Node(&origin.Streams.Pair.Private)
+	node, ok := origin.Contacts.Node(&origin.Private)
 	if !ok {
 		return
 	}
 
 	select {
-	case origin.Streams.Pair.Private.Busy <- struct{}{}:
-		defer func() { <-origin.Streams.Pair.Private.Busy }()
+	case origin.Private.Busy <- struct{}{}:
+		defer func() { <-origin.Private.Busy }()
 	default:
 		return // another loop is at it
 	}
 
-	if err := pl.pullAll(ctx, origin, &origin.Streams.Pair.Private, node, unlimited(ctx)); errors.Is(err,
+	if err := pl.pullAll(ctx, origin, &origin.Private, node, unlimited(ctx)); errors.Is(err,
 		store.ErrStalled) {
 		origin.Complain(err)
 	} else if err != nil && ctx.Err() == nil {
-		origin.Failed(&origin.Streams.Pair.Private, node, err)
+		origin.Failed(&origin.Private, node, err)
 		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", origin.Domain.Name(), "node", node.Base,
 			"err", err)
 	}
@@ -266,7 +266,7 @@ func (pl *puller) pullFromAnother(ctx context.Context, origin *replica.Origin, f
 	defer budget.end()
 
 	err := error(nil)
-	if feed == &origin.Streams.Pair.Mesh {
+	if feed == &origin.Mesh {
 		err = pl.receiver.askHead(budget.asking, origin, node)
 	}
 
@@ -290,7 +290,7 @@ var errLonger = errors.New("the fresh chain would be longer than the one it repl
 // (federation.md, "Pages"). Fresh pages are stored beside the chain, and replace it once they
 // reach the same revision.
 func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
-	st, state, gathering := origin.Streams.ChainOf(feed)
+	st, state, gathering := origin.ChainOf(feed)
 
 	node, ok := origin.Contacts.Node(feed)
 	if st == nil || gathering || !ok {
@@ -359,7 +359,7 @@ func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *repl
 			return errGap
 		}
 
-		if page.To > origin.Streams.Since(feed) { // new to the stream as well
+		if page.To > origin.Since(feed) { // new to the stream as well
 			if _, _, err := pl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text); err != nil {
 				return err
 			}
@@ -371,7 +371,7 @@ func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *repl
 
 		since = page.To
 
-		done, err := origin.Streams.Link(feed, st, page)
+		done, err := origin.Link(feed, st, page)
 		if done || err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (b *bench) shownOf() map[string]int {
 // readmit asks again for what there is room for.
 func (b *bench) readmit() {
 	b.Helper()
-	must(b.T, b.beta.origins.Get(alpha).Streams.Readmit())
+	must(b.T, b.beta.origins.Get(alpha).Readmit())
 	b.beta.follower.backlog(b.Context(), b.beta.origins.Get(alpha))
 }
 
@@ -114,7 +114,7 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 		}
 
 		shown := slices.IndexFunc(eves, func(rid directory.RID) bool {
-			_, ok := b.beta.origins.Get(alpha).Streams.Shown.Index.Get(rid)
+			_, ok := b.beta.origins.Get(alpha).Shown.Index.Get(rid)
 			return ok
 		})
 		b.origin.remove(eves[shown])
@@ -171,7 +171,7 @@ func TestAShareIsOneForBothStreams(t *testing.T) {
 				}
 			}
 
-			pair := b.beta.origins.Get(alpha).Streams.Pair
+			pair := b.beta.origins.Get(alpha)
 			for _, feed := range []*replica.Feed{&pair.Mesh, &pair.Private} {
 				must(t, b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), feed, b.giver(),
 					unlimited(t.Context())))
@@ -206,7 +206,7 @@ func TestASmallQuotaMayBeOneOwners(t *testing.T) {
 		o.Peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1],
 			OwnerShare: uint32(rules[2])}})
 
-		if got := o.Streams.Quotas.OwnerQuota(); got != want {
+		if got := o.OwnerQuota(); got != want {
 			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
 		}
 	}
@@ -301,7 +301,7 @@ func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)
 
-	st := o.Streams.Pair.Mesh.Cur
+	st := o.Mesh.Cur
 	if st == nil {
 		return
 	}
@@ -328,12 +328,12 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.Used, st.Owners, sum, byOwner)
 	}
 
-	if !o.Streams.Quotas.Quota().Fits(store.Usage{}, sum) {
+	if !o.Quota().Fits(store.Usage{}, sum) {
 		rt.Fatalf("%+v are held, over the quota", sum)
 	}
 
 	for key, has := range byOwner {
-		if !o.Streams.Quotas.OwnerQuota().Fits(store.Usage{}, has.Usage()) {
+		if !o.OwnerQuota().Fits(store.Usage{}, has.Usage()) {
 			rt.Fatalf("%v has %+v, over its share", key, has)
 		}
 	}

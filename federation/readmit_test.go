@@ -17,7 +17,7 @@ import (
 func (b *bench) overfill(n int, owner store.OwnerKey) {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)
-	st := o.Streams.Pair.Mesh.Cur
+	st := o.Mesh.Cur
 
 	var (
 		done replica.Changes
@@ -43,7 +43,7 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 		return nil
 	})
 	must(b.T, err)
-	o.Streams.Apply(&o.Streams.Pair.Mesh, st, done, nil)
+	o.Apply(&o.Mesh, st, done, nil)
 }
 
 // written is the number of the last transaction that has written to beta's store.
@@ -71,7 +71,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
 		o := b.beta.origins.Get(alpha)
 
-		e, ok := o.Streams.Shown.Index.Get(full)
+		e, ok := o.Shown.Index.Get(full)
 		if !ok {
 			t.Fatal("nothing is shown")
 		}
@@ -83,35 +83,35 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		before := b.written()
 
 		for range 3 {
-			o.Streams.Room.Store(true)
-			must(t, o.Streams.Readmit())
+			o.Room.Store(true)
+			must(t, o.Readmit())
 		}
 
 		if after := b.written(); after != before {
 			t.Errorf("%d transactions were written and there was room for nothing", after-before)
 		}
 
-		o.Streams.Pair.Mesh.Cur.Again = nil
+		o.Mesh.Cur.Again = nil
 		b.origin.remove(full)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
-		must(t, o.Streams.Readmit())
+		must(t, o.Readmit())
 
-		if o.Streams.Pair.Mesh.Cur.Again == nil {
+		if o.Mesh.Cur.Again == nil {
 			t.Error("one step looks at all entries")
 		}
 
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
 
 		for range 2 * replica.ReadmitLook / replica.ReadmitAtOnce {
-			must(t, o.Streams.Readmit())
+			must(t, o.Readmit())
 		}
 
-		if missing := o.Streams.Pair.Mesh.Cur.Missing; !missing.Has(late) {
+		if missing := o.Mesh.Cur.Missing; !missing.Has(late) {
 			t.Errorf("the last entry isn't asked for: %d are", missing.Len())
 		}
 
-		if n := o.Streams.Pair.Mesh.Cur.Missing.Len(); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
+		if n := o.Mesh.Cur.Missing.Len(); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
 			t.Errorf("%d records are asked for, want %d", n, replica.ReadmitLook+replica.ReadmitBatch+1)
 		}
 	})

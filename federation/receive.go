@@ -143,7 +143,7 @@ func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
 		return nil
 	}
 
-	other, err := origin.Streams.Contradicted(page)
+	other, err := origin.Contradicted(page)
 	if err != nil || other == "" {
 		return err
 	}

@@ -63,7 +63,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
 		defer b.beta.run(t)()
 		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
-		at, _ := b.beta.origins.Get(alpha).Contacts.Node(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		at, _ := b.beta.origins.Get(alpha).Contacts.Node(&b.beta.origins.Get(alpha).Mesh)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.Base && r.URL.Path == protocol.PathPages {
@@ -201,30 +201,30 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 
 		o := b.beta.origins.Get(alpha)
 		links := func() (n uint64) {
-			must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+			must(t, b.beta.store.Read(o.Mesh.Cur.Id, func(tx *store.Tx) error {
 				n = tx.Chain().Sequence()
 				return nil
 			}))
 
 			return n
 		}
-		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+		b.beta.puller.compact(t.Context(), o, &o.Mesh)
 
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
 
-		_, err := b.beta.store.Change(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+		_, err := b.beta.store.Change(o.Mesh.Cur.Id, func(tx *store.Tx) error {
 			// as if there had been hundreds more
 			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight)
 		})
 		must(t, err)
 
 		for range 2 {
-			b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+			b.beta.puller.compact(t.Context(), o, &o.Mesh)
 
-			if n := links(); n != 1 || o.Streams.Pair.Mesh.Cur.State.Listed != agents {
-				t.Fatalf("%d links that list %d", n, o.Streams.Pair.Mesh.Cur.State.Listed)
+			if n := links(); n != 1 || o.Mesh.Cur.State.Listed != agents {
+				t.Fatalf("%d links that list %d", n, o.Mesh.Cur.State.Listed)
 			}
 		}
 	})
@@ -250,7 +250,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		b.origin.sweep() // … and frees it
 		last := b.origin.register("last", 600)
 		b.pull()
-		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
+		st := b.beta.origins.Get(alpha).Mesh.Cur
 
 		links := func() (n int) {
 			if err := b.beta.store.Read(st.Id, func(tx *store.Tx) error {
@@ -267,7 +267,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		}
 
 		st.State.Listed += compactSlack // as if there had been thousands more
-		b.beta.puller.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		b.beta.puller.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Mesh)
 
 		if n := links(); n != 1 || st.State.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.State.Listed)

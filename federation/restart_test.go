@@ -61,7 +61,7 @@ func TestARestartPullsNothingAgain(t *testing.T) {
 		t.Errorf("records were asked for %d times", n)
 	}
 
-	if missing := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Missing; missing.Len() > 0 {
+	if missing := b.beta.origins.Get(alpha).Mesh.Cur.Missing; missing.Len() > 0 {
 		t.Errorf("%d records count as missing", missing.Len())
 	}
 }

@@ -107,7 +107,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 
 		b.origin.remove(rids[1])
 		b.pull()
-		must(t, o().Streams.Readmit())
+		must(t, o().Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
@@ -122,7 +122,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
-		must(t, o().Streams.Readmit())
+		must(t, o().Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
@@ -130,7 +130,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 
 		set(directory.PeerRules{})
-		must(t, o().Streams.Readmit())
+		must(t, o().Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
@@ -171,9 +171,9 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		}
 
 		time.Sleep(3 * time.Minute)
-		_, err := b.beta.origins.Get(alpha).Streams.Sweep(sweepLimit)
+		_, err := b.beta.origins.Get(alpha).Sweep(sweepLimit)
 		must(t, err)
-		must(t, b.beta.origins.Get(alpha).Streams.Readmit())
+		must(t, b.beta.origins.Get(alpha).Readmit())
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
@@ -260,7 +260,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
 
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
@@ -341,9 +341,9 @@ func TestRulesChangeInSteps(t *testing.T) {
 			p.Import = rules
 			b.beta.reconcile()
 
-			for before := len(b.agents()); o.Streams.JudgeSome(); n++ {
+			for before := len(b.agents()); o.JudgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
-					if _, ok := o.Streams.Position(); !ok {
+					if _, ok := o.Position(); !ok {
 						t.Fatal("no position")
 					}
 
@@ -397,7 +397,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
-			o.Streams.JudgeSome()
+			o.JudgeSome()
 		}
 
 		b.beta.upkeep.judgeAll(t.Context())
@@ -406,7 +406,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}
 
-		if o.Streams.Judging != nil {
+		if o.JudgeSome() {
 			t.Error("something is left to do")
 		}
 	})

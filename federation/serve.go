@@ -153,7 +153,7 @@ func (s *server) tellStanding(w http.ResponseWriter, td spiffeid.TrustDomain) {
 
 	standing := protocol.Standing{State: protocol.StandingNone}
 
-	if origin := s.origins.Get(td); origin != nil && !origin.Streams.HasEnded() {
+	if origin := s.origins.Get(td); origin != nil && !origin.HasEnded() {
 		status := origin.Status()
 		refused := s.refusals.ByOrigin.Last(td)
 		standing = protocol.Standing{

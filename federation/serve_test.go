@@ -264,7 +264,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
 			b.origin.listKeys(nil, rings...)
 			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-			texts = append(texts, o.Keys.Newest)
+			texts = append(texts, o.Keys.NewestText())
 		}
 
 		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1],
@@ -301,7 +301,7 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 		}
 
 		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 ||
-			b.beta.origins.Get(alpha).Streams.Behind() {
+			b.beta.origins.Get(alpha).Behind() {
 			t.Fatalf("%+v, tip %d", p, b.origin.tip)
 		}
 	})

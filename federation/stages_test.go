@@ -36,7 +36,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 
-		first := int(b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh))
+		first := int(b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
@@ -54,7 +54,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha),
-				&b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context()))
+				&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 
@@ -91,7 +91,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
@@ -278,8 +278,8 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.Get(alpha)
 
-			all, end := b.beta.puller.bring(ctx, pullRun{o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx),
-				o.Streams.Since(&o.Streams.Pair.Mesh)})
+			all, end := b.beta.puller.bring(ctx, pullRun{o, &o.Mesh, b.giver(), unlimited(ctx),
+				o.Since(&o.Mesh)})
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 
@@ -320,7 +320,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
@@ -364,7 +364,7 @@ func TestThePartsOfAPage(t *testing.T) {
 				}
 
 				o := b.beta.origins.Get(alpha)
-				made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), each, false)
+				made, err := b.alpha.publisher.Page(directory.Mesh, o.Since(&o.Mesh), each, false)
 				must(t, err)
 
 				page := b.beta.receiver.receive(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text,
@@ -401,7 +401,7 @@ func TestARelayReadsAFewRecordsAtATime(t *testing.T) {
 			names = append(names, protocol.NameOf(r.announced))
 		}
 
-		id := b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh).Id
+		id := b.beta.origins.Get(alpha).ShownStream(directory.Mesh).Id
 
 		const most = 256 << 10
 		some, err := b.beta.store.Find(id, names, most)

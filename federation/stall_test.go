@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -240,13 +241,13 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
 
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}
 
-		before, _ := o.Streams.Position()
+		before, _ := o.Position()
 
 		end, done := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -258,11 +259,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		time.Sleep(2 * store.StallAfter)
 
 		// A change that was begun before the stall ends now.
-		o.Streams.Hide(&o.Streams.Pair.Private, func(*directory.Entry) bool { return true })
-		o.Mu.Lock()
-		o.Streams.Pair.Mesh.Cur.State.Watermark += 10
-		o.Streams.Reached.Store(nil)
-		o.Mu.Unlock()
+		o.Hide(&o.Private, func(*directory.Entry) bool { return true })
+
+		state := o.Mesh.Cur.State
+		state.Watermark += 10
+		o.Apply(&o.Mesh, o.Mesh.Cur, replica.Changes{State: state}, nil)
 
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)

@@ -33,9 +33,7 @@ func TestADomainSeesThatAPeerFreezesIt(t *testing.T) {
 
 		freeze := func(frozen bool) {
 			at := s.alpha.origins.Get(beta)
-			at.Mu.Lock()
-			at.Convicted = frozen
-			at.Mu.Unlock()
+			at.SetConvicted(frozen)
 		}
 		freeze(true)
 		eventually(t, 30*time.Second, "refused", func() bool {

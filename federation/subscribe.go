@@ -37,7 +37,7 @@ type subscription struct {
 // calls well after each success.
 func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	well func()) error {
-	if feed == &origin.Streams.Pair.Mesh {
+	if feed == &origin.Mesh {
 		if err := fl.receiver.askHead(ctx, origin, node); err != nil &&
 			protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // pages may be readable even if the head is unsupported
@@ -142,7 +142,7 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	defer cancel()
 
 	ping := s.cfg.Stretch.of(protocol.PingEvery).Truncate(time.Second)
-	values := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Streams.Since(s.f))
+	values := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Since(s.f))
 	values.Set("wait", hold.String())
 	values.Set("keys", directory.FormatIndex(s.o.Domain, known))
 

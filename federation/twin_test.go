@@ -28,7 +28,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 				b := newBench(t, nil)
 				rid := b.origin.register("agent", 600)
 				b.pull()
-				w := b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+				w := b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh)
 				twin, _ := b.origin.Current(rid, directory.Mesh)
 				twin.RID = directory.NewRID(time.Now().UnixMilli(), [10]byte{1, 2, 3})
 				twin.Revision = w + 1

@@ -33,7 +33,7 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 
 	from := betas.origins.Get(alpha)
 	giver := protocol.Node{Domain: alpha, Base: alphas.base}
-	must(t, betas.puller.pullAll(t.Context(), from, &from.Streams.Pair.Mesh, giver, unlimited(t.Context())))
+	must(t, betas.puller.pullAll(t.Context(), from, &from.Mesh, giver, unlimited(t.Context())))
 
 	if status := betas.Peers()[0]; status.Pending != bound || status.OverQuota != announced-bound {
 		t.Fatalf("%d records are missing and %d have no room, want %d and %d", status.Pending, status.OverQuota, bound,
@@ -42,7 +42,7 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 
 	betas.follower.backlog(t.Context(), from)
 
-	if position, ok := from.Streams.Position(); !ok || position.Revision == 0 {
+	if position, ok := from.Position(); !ok || position.Revision == 0 {
 		t.Errorf("after a request the position is %v: readers wait for records that nobody has", position)
 	}
 
@@ -56,7 +56,7 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 
 	for range 2 * announced / 1000 {
 		betas.follower.backlog(t.Context(), from)
-		must(t, from.Streams.Readmit())
+		must(t, from.Readmit())
 	}
 
 	if status := betas.Peers()[0]; status.Records != announced || status.Pending != 0 || status.OverQuota != 0 {

@@ -29,13 +29,13 @@ func (u *upkeep) sweeper(ctx context.Context) {
 		}
 
 		for _, origin := range u.origins.All() {
-			next, err := origin.Streams.Sweep(sweepLimit)
+			next, err := origin.Sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
 				u.cfg.Logger.Error("removing expired entries failed", "origin", origin.Domain.Name(), "err", err)
 			}
 
 			if readmits {
-				if err := origin.Streams.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
+				if err := origin.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
 					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin",
 						origin.Domain.Name(), "err", err)
 				}
@@ -62,14 +62,14 @@ func (u *upkeep) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.All() {
-			more = o.Streams.HideSome() || more
+			more = o.HideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.All() {
-			more = o.Streams.JudgeSome() || more
+			more = o.JudgeSome() || more
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (u *upkeep) staleness(ctx context.Context) {
 			hide := origin.Peering.Load().Import.OnStale == directory.OnStaleHide
 
 			stale := hide && origin.Silent()
-			if origin.Streams.SetStale(stale) {
+			if origin.SetStale(stale) {
 				u.cfg.Logger.Warn("a silent peer's registrations changed visibility",
 					"origin", origin.Domain.Name(), "hidden", stale)
 			}

@@ -29,7 +29,7 @@ func TestWipingInSteps(t *testing.T) {
 		b.pull()
 		secret := []byte(nil)
 
-		err := b.beta.store.Read(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+		err := b.beta.store.Read(b.beta.origins.Get(alpha).Mesh.Cur.Id, func(tx *store.Tx) error {
 			h, err := tx.Get(rids[0])
 			if err != nil {
 				return err

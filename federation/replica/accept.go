@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -12,16 +13,15 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// AcceptPage is rule G3: it applies a verified page to its stream, on disk and then in the
-// index, and returns CodeApplied, CodeOld or CodeGap. records are those that were fetched
-// for the page; the others are asked for later. It returns store.ErrStalled if the page
-// can't be written now: it is pulled again once the disk answers.
+// AcceptPage takes a verified page, and returns CodeApplied, CodeOld, CodeGap or CodeEpochOld.
+// records are those that were fetched for the page; the others are asked for later. It returns
+// store.ErrStalled if the page can't be written now: it is pulled again once the disk answers.
 func (o *Origin) AcceptPage(ctx context.Context, page *Page,
 	records map[directory.RID]recordgate.Opened) (code protocol.Code, err error) {
-	defer Wake(o.Streams.Kick)
+	defer Wake(o.Kick)
 
 	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
-		code, err = o.applyPage(ctx, page, records)
+		code, err = o.acceptPage(ctx, page, records)
 		return err
 	})
 	if err != nil {
@@ -29,21 +29,22 @@ func (o *Origin) AcceptPage(ctx context.Context, page *Page,
 	}
 
 	if code == protocol.CodeApplied {
+		o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 		o.Moved()
 	}
 
-	return o.Streams.Writer.Counted(code), nil
+	return o.Counted(code), nil
 }
 
-// applyPage applies a page: one transaction on disk, then the index. Pages that are old
-// or leave a gap change nothing.
-func (o *Origin) applyPage(ctx context.Context, page *Page,
+// acceptPage applies a verified page to its stream (rule G3): one transaction on disk, then the
+// index. Pages that are old or leave a gap change nothing.
+func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	records map[directory.RID]recordgate.Opened) (protocol.Code, error) {
-	if err := o.Streams.Change.Lock(o.Store); err != nil {
+	if err := o.change.Lock(o.Store); err != nil {
 		return "", err
 	}
 
-	defer o.Streams.Change.Unlock()
+	defer o.change.Unlock()
 
 	feed, stream, err := o.streamFor(page)
 	if err != nil {
@@ -55,21 +56,14 @@ func (o *Origin) applyPage(ctx context.Context, page *Page,
 	}
 
 	// The quota is checked inside the transaction: a page is taken whole or not at all.
-	_, step := span.Start(ctx, span.Store)
-	changes, err := o.Streams.Writer.writePage(stream, page, records, o.Saved)
-	step.Done(err)
-
+	changes, err := o.writePage(ctx, stream, page, records)
 	if err != nil {
 		return "", err
 	}
 
-	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
-
-	_, step = span.Start(ctx, span.Index)
-	o.Streams.Apply(feed, stream, changes, page)
+	_, step := span.Start(ctx, span.Index)
+	o.Apply(feed, stream, changes, page)
 	step.End()
-
-	o.heardPage(page)
 
 	if page.To == page.At {
 		err = o.atTip(feed, stream)
@@ -81,40 +75,39 @@ func (o *Origin) applyPage(ctx context.Context, page *Page,
 // streamFor returns the stream of a page, and begins it if necessary. The stream is nil if
 // its epoch is over.
 func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
-	if o.Streams.HasEnded() {
+	if o.HasEnded() {
 		return nil, nil, ErrPeeringEnd
 	}
 
-	feed := o.Streams.Pair.FeedOf(page.Audience)
-	if o.Unlisted && feed == &o.Streams.Pair.Mesh {
+	feed := o.FeedOf(page.Audience)
+	if o.unlisted && feed == &o.Mesh {
 		return nil, nil, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
 	}
 
-	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
-	stream, err := o.Streams.streamOf(feed, id)
+	stream, err := o.streamOf(feed, page.Epoch)
 
 	return feed, stream, err
 }
 
 // streamOf returns the result of feed.stream. If a newer epoch replaces a stream that hasn't
 // reached its tip, that stream is first deleted from disk. Otherwise no quota would count
-// it, and records that the origin withdraws would stay there. The caller holds Change.
-func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
+// it, and records that the origin withdraws would stay there. The caller holds change.
+func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 	over := feed.next
-	if over != nil && over.Id.Epoch < id.Epoch {
-		if err := ss.Store.Discard(over.Id); err != nil {
+	if over != nil && over.Id.Epoch < epoch {
+		if err := o.Store.Discard(over.Id); err != nil {
 			return nil, err
 		}
 	}
 
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	if over != nil && over.Id.Epoch < id.Epoch {
+	if over != nil && over.Id.Epoch < epoch {
 		feed.next = nil
 	}
 
-	return feed.stream(id), nil
+	return feed.stream(store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: epoch}), nil
 }
 
 // classify returns CodeApplied for a page that continues the stream, and otherwise the
@@ -132,12 +125,93 @@ func (st *Stream) classify(page *Page) protocol.Code {
 	return protocol.CodeApplied
 }
 
-// atTip completes a change of epoch or a repeated pull after a stream has reached its tip.
-// The caller holds Change.
-func (o *Origin) atTip(feed *Feed, st *Stream) error {
-	if st == feed.next {
-		return o.Streams.swap(feed, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+// Apply repeats the effects of a disk transaction in memory. If page isn't nil, the feed's
+// progress becomes visible to readers at the same moment. A stream that isn't shown yet
+// changes no index. The caller holds change.
+func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
+	var twice alternatives
+	if st == feed.Cur {
+		twice = o.alternativesTo(feed, done.effects)
 	}
 
-	return o.Streams.endRepull(feed, st, o.Keys.revokedKeys())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.account(st, done)
+
+	for _, effect := range done.effects {
+		if effect.missing {
+			st.Missing.add(effect.digest)
+		} else {
+			st.Missing.remove(effect.digest.RID)
+		}
+	}
+
+	if page != nil {
+		o.progress(feed, st, page)
+	}
+
+	if st == feed.Cur {
+		o.Shown.apply(done.effects, twice)
+	}
+}
+
+// account adds the changes of a transaction to its stream's totals. The caller holds
+// change and mu.
+func (o *Origin) account(st *Stream, done Changes) {
+	wasFull := o.missingRoom(st, store.Usage{}) <= 0
+	st.State = done.State
+	st.Used = st.Used.Plus(done.Delta)
+	st.Owners.Absorb(done.owners)
+	o.reached.Store(nil)
+
+	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && o.missingRoom(st, store.Usage{}) > 0 {
+		o.Room.Store(true)
+	}
+}
+
+// progress notes an applied page: the tip and the level of its feed, and that the origin was
+// heard. The caller holds mu.
+func (o *Origin) progress(feed *Feed, st *Stream, page *Page) {
+	o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0)) // a relay's may be older than the newest
+	o.heard = time.Now()
+	o.lastErr = ""
+	o.unread.page = nil
+
+	if st != feed.Newest() {
+		return
+	}
+
+	if n := len(page.Digests); n > 0 {
+		feed.tip = max(feed.tip, page.Digests[n-1].Revision)
+	}
+
+	if page.To == page.At && page.To >= feed.tip {
+		feed.level = time.Now()
+	}
+}
+
+// atTip completes a change of epoch or a repeated pull after a stream has reached its tip.
+// The caller holds change.
+func (o *Origin) atTip(feed *Feed, st *Stream) error {
+	if st == feed.next {
+		return o.swap(feed)
+	}
+
+	return o.endRepull(feed, st)
+}
+
+// alternativesTo reads the alternatives to effects on a feed. If they can't be read, the
+// entries are shown later. The caller holds change.
+func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
+	found, err := o.readAlternatives(f, effects)
+	if err != nil {
+		if !errors.Is(err, store.ErrStalled) {
+			o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
+		}
+
+		o.showLater()
+	}
+
+	return found
 }

@@ -13,17 +13,17 @@ import (
 // document is a sign of life only if a node of the origin gave it (firstHand), because
 // others may repeat it while it is valid.
 func (o *Origin) Adopt(text string, firstHand bool) error {
-	if err := o.Streams.Change.Lock(o.Store); err != nil {
+	if err := o.change.Lock(o.Store); err != nil {
 		return err
 	}
 
-	defer o.Streams.Change.Unlock()
+	defer o.change.Unlock()
 
-	if o.Streams.HasEnded() {
+	if o.HasEnded() {
 		return nil
 	}
 
-	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.Newest && !o.contradicts(claimed) {
+	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.newest && !o.contradicts(claimed) {
 		if _, err := o.Keys.superseded(claimed, o.certified); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 			return err
 		}
 
-		if kept != o.Keys.Newest {
+		if kept != o.Keys.newest {
 			o.hear()
 
 			if err := o.ReplaceKeys(doc, kept); err != nil {
@@ -66,7 +66,7 @@ func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
 	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
-// ReplaceKeys stores an origin's newest key document. The caller holds Change.
+// ReplaceKeys stores an origin's newest key document. The caller holds change.
 func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	past, err := o.Keys.superseded(doc, o.certified)
 	if err != nil {
@@ -78,7 +78,7 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 		texts = append(texts, d.text)
 	}
 
-	st := o.Saved(o.Streams.Shown.Index.Clock.Now())
+	st := o.saved(o.Shown.Index.Clock.Now())
 	st.Keys = text
 
 	if err := o.Store.SaveKeys(o.Domain, texts, st); err != nil {

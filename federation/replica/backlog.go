@@ -20,22 +20,22 @@ const (
 
 // Due returns up to limit missing records of one stream to request now. If there are none,
 // it returns the time until the next are due.
-func (ss *streams) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+func (o *Origin) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	now, next := time.Now(), MissingPauseMost
-	clock := ss.Shown.Index.Clock.Now().Unix()
+	clock := o.Shown.Index.Clock.Now().Unix()
 
-	for _, st := range []*Stream{ss.Pair.Mesh.Cur, ss.Pair.Mesh.next, ss.Pair.Private.Cur,
-		ss.Pair.Private.next} {
+	for _, st := range []*Stream{o.Mesh.Cur, o.Mesh.next, o.Private.Cur,
+		o.Private.next} {
 		if st == nil {
 			continue
 		}
 
 		digests, expired := st.Missing.dueBy(now, clock, limit)
 		if expired {
-			ss.Reached.Store(nil)
+			o.reached.Store(nil)
 		}
 
 		if len(digests) > 0 {
@@ -49,10 +49,10 @@ func (ss *streams) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 }
 
 // Postpone delays the next request for records that no holder gave, longer each time.
-func (ss *streams) Postpone(st *Stream, asked []signed.Digest) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.Reached.Store(nil)
+func (o *Origin) Postpone(st *Stream, asked []signed.Digest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reached.Store(nil)
 
 	for _, digest := range asked {
 		st.Missing.postpone(digest, time.Now())

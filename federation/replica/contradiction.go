@@ -13,22 +13,22 @@ import (
 // Contradicted returns the page of the chain that differs from p on the same registration
 // and revision (evidence E1), or "". Digests after the stream's watermark can't be compared;
 // those are nearly all. It stops without a result when ComparePace is exhausted.
-func (ss *streams) Contradicted(p *Page) (other string, err error) {
-	ss.mu.Lock()
-	st := ss.Pair.FeedOf(p.Audience).existing(p.Epoch)
+func (o *Origin) Contradicted(p *Page) (other string, err error) {
+	o.mu.Lock()
+	st := o.FeedOf(p.Audience).existing(p.Epoch)
 
 	var upTo uint64
 	if st != nil {
 		upTo = st.State.Watermark
 	}
 
-	ss.mu.Unlock()
+	o.mu.Unlock()
 
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
 
-	err = ss.Store.Read(st.Id, func(t *store.Tx) error {
+	err = o.Store.Read(st.Id, func(t *store.Tx) error {
 		var page comparedPage
 		for _, digest := range p.Digests {
 			if digest.Revision > upTo {
@@ -43,11 +43,11 @@ func (ss *streams) Contradicted(p *Page) (other string, err error) {
 			}
 
 			if digest.Revision > page.to {
-				if !ss.ComparePace.Allow() {
+				if !o.ComparePace.Allow() {
 					return nil
 				}
 
-				if page, err = ChainedPage(t, ss.Cfg.Dialect, digest.Revision); err != nil {
+				if page, err = ChainedPage(t, o.Cfg.Dialect, digest.Revision); err != nil {
 					return err
 				}
 			}

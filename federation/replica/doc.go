@@ -2,24 +2,34 @@
 // on disk and in the index, head, key documents and observations. It sends no requests and
 // starts no loops; package federation does.
 //
-// # Parts
+// # An origin
 //
-//	Origin      the peering, the newest head, observations; accepts pages, heads and keys
-//	streams     entries of the mesh stream and of the private one, on disk and in the index
-//	  writer      transactions of pages and records
-//	  quotas      bounds of records and bytes, of all owners and of each
-//	  shownIndex  the index behind the import policy
-//	  entryReader reads entries back to show them
-//	contacts    which of the origin's nodes is asked next
-//	keyHistory  the newest key document, and earlier ones whose keys may still convict
+// Origin owns all of it. Its methods stand by subject:
+//
+//	accept.go         pages: one transaction on disk, then the index (rule G3)
+//	write.go          the transactions of pages and records
+//	records.go        records that come later than their page, and entries that expire
+//	backlog.go        missing records
+//	quota.go          bounds of records and bytes, of all owners and of each
+//	readmit.go        requests for records that now fit the quotas
+//	rejudge.go        a changed import policy, applied in steps
+//	streamload.go     streams at a start, a new epoch, and a repeated pull
+//	head.go           heads
+//	adopt.go          key documents, and repull.go what their revocations require
+//	contradiction.go  contradictions between pages (rule E1)
+//	position.go       how far the streams are
+//	status.go         what readers see
+//
+// It has parts with locks of their own: contacts (which of the origin's nodes is asked next),
+// answers, standings and keyHistory.
 //
 // # Locks
 //
-// Each origin's streams have two locks. Change orders changes on disk and then in memory; it
-// is the only lock that is held over disk I/O, and waiting for it ends when the disk stalls
-// (store.ErrStalled). mu guards memory and the index, and is held for moments. The order is
-// Change, Origin.mu, streams.mu. Streams and their contents are replaced while Change and
-// streams.mu are held, so the holder of either may read them.
+// An origin has two locks. change orders changes on disk and then in memory; it is the only
+// lock that is held over disk I/O, and waiting for it ends when the disk stalls
+// (store.ErrStalled). mu guards memory and the index, and is held for moments. change is taken
+// before mu. Streams and their contents are replaced while both are held, so the holder of
+// either may read them.
 //
 // Readers take no lock that a writer holds over disk I/O: status, position and peering are
 // behind atomic pointers, which are replaced whenever mu is unlocked.

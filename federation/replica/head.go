@@ -14,19 +14,19 @@ import (
 // lag. While the disk is stalled, a head of a known epoch is kept in memory only, so that
 // this node can report its own lag.
 func (o *Origin) AcceptHead(head *signed.Head, text string) error {
-	if err := o.Streams.Change.Lock(o.Store); err != nil {
+	if err := o.change.Lock(o.Store); err != nil {
 		o.knowHead(head, text)
 		return err
 	}
 
-	defer o.Streams.Change.Unlock()
+	defer o.change.Unlock()
 
-	if o.Streams.HasEnded() {
+	if o.HasEnded() {
 		return ErrPeeringEnd
 	}
 
 	if o.hasNewer(head) {
-		o.Streams.Writer.Counted(protocol.CodeOld)
+		o.Counted(protocol.CodeOld)
 		return nil
 	}
 
@@ -38,14 +38,14 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 
 	o.knowHead(head, text)
 
-	if err := o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now())); err != nil {
+	if err := o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())); err != nil {
 		return err
 	}
 
 	// The stream may already be at the tip, if the origin announces nothing.
-	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == head.Epoch && st.State.Watermark >= head.Tip &&
+	if st := o.Mesh.Newest(); st.Id.Epoch == head.Epoch && st.State.Watermark >= head.Tip &&
 		head.At >= st.RepullSince {
-		if err := o.atTip(&o.Streams.Pair.Mesh, st); err != nil {
+		if err := o.atTip(&o.Mesh, st); err != nil {
 			return err
 		}
 	}
@@ -57,8 +57,8 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 
 // hasNewer reports whether the stored head is at least as new as head.
 func (o *Origin) hasNewer(head *signed.Head) bool {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	return o.head != nil && !newerHead(head, o.head)
 }
@@ -75,51 +75,61 @@ func newerHead(head, last *signed.Head) bool {
 }
 
 // beginEpoch begins the streams of a head's epoch, if the epoch is new. The caller holds
-// Change.
+// change.
 func (o *Origin) beginEpoch(head *signed.Head) error {
-	if f := &o.Streams.Pair.Private; f.Cur != nil { // a new epoch applies to all streams
-		if _, err := o.Streams.streamOf(f, store.StreamID{Origin: head.Issuer, Audience: f.Aud,
-			Epoch: head.Epoch}); err != nil {
+	if o.Private.Cur != nil { // a new epoch applies to all streams
+		if _, err := o.streamOf(&o.Private, head.Epoch); err != nil {
 			return err
 		}
 	}
 
-	_, err := o.Streams.streamOf(&o.Streams.Pair.Mesh,
-		store.StreamID{Origin: head.Issuer, Audience: directory.Mesh, Epoch: head.Epoch})
+	_, err := o.streamOf(&o.Mesh, head.Epoch)
 
 	return err
 }
 
 // knowHead keeps a newer head in memory, if its epoch has begun here.
 func (o *Origin) knowHead(head *signed.Head, text string) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	if o.head != nil && !newerHead(head, o.head) {
 		return
 	}
 
-	if !o.Streams.noteHead(head, o.head != nil && head.Epoch > o.head.Epoch) {
+	st := o.Mesh.existing(head.Epoch)
+	if o.ended || st == nil && head.Epoch >= o.Mesh.Newest().Id.Epoch {
 		return
 	}
 
+	if o.head != nil && head.Epoch > o.head.Epoch {
+		o.Mesh.tip = 0
+	}
+
+	o.reached.Store(nil)
+	o.Mesh.tip = max(o.Mesh.tip, head.Tip)
+
+	if st != nil && st.State.Watermark >= head.Tip {
+		o.Mesh.level = time.Now()
+	}
+
 	o.head = head
-	o.HeadText = text
-	o.HeadIs = time.Unix(head.IssuedAt, 0)
+	o.headText = text
+	o.headIs = time.Unix(head.IssuedAt, 0)
 	o.heard = time.Now()
-	o.LastErr = ""
+	o.lastErr = ""
 	o.unread.head = nil
 }
 
 // forgetHead drops the newest head, and the issue of the newest page, from memory.
 func (o *Origin) forgetHead() {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
+	o.reached.Store(nil)
 	o.head = nil
-	o.HeadText = ""
+	o.headText = ""
 	o.pageIs = time.Time{}
-	o.Streams.forgetHead()
 }
 
 // loadHead takes a head that was verified before it was written.
@@ -130,16 +140,19 @@ func (o *Origin) loadHead(text string) {
 	}
 
 	if head, err := o.Cfg.Dialect.ParseHead(parts.Payload); err == nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+
 		o.head = head
-		o.HeadText = text
-		o.HeadIs = time.Unix(head.IssuedAt, 0)
-		o.Streams.loadHead(head)
+		o.headText = text
+		o.headIs = time.Unix(head.IssuedAt, 0)
+		o.Mesh.tip = head.Tip
 	}
 }
 
 // loadPage takes the issue of the newest page on disk. Nothing runs yet.
 func (o *Origin) loadPage() error {
-	for _, feed := range o.Streams.Pair.Feeds() {
+	for _, feed := range o.Feeds() {
 		if feed.Cur == nil {
 			continue
 		}
@@ -171,15 +184,15 @@ func (o *Origin) loadPage() error {
 
 // obey drops the mesh stream of an origin if the origin's key document doesn't list this
 // domain (MESH-025). The origin's clock, its key document and its private stream stay. The
-// caller holds Change.
+// caller holds change.
 func (o *Origin) obey() error {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 
-	o.Mu.Lock()
-	o.Unlisted = ok && !slices.Contains(doc.Mesh, o.Cfg.Domain)
-	o.Mu.Unlock()
+	o.mu.Lock()
+	o.unlisted = ok && !slices.Contains(doc.Mesh, o.Cfg.Domain)
+	o.mu.Unlock()
 
-	if !o.Unlisted || o.Streams.Pair.Mesh.Cur == nil && o.Streams.Pair.Mesh.next == nil {
+	if !o.unlisted || o.Mesh.Cur == nil && o.Mesh.next == nil {
 		return nil
 	}
 
@@ -187,12 +200,12 @@ func (o *Origin) obey() error {
 		return err
 	}
 
-	o.Streams.replace(&o.Streams.Pair.Mesh, nil)
+	o.replace(&o.Mesh, nil)
 	o.forgetHead()
 
 	o.Cfg.Logger.Warn("an origin no longer exports to this domain; its records were removed", "origin", o.Domain.Name())
 	o.Moved()
-	o.Streams.Hide(&o.Streams.Pair.Mesh, func(*directory.Entry) bool { return true })
+	o.Hide(&o.Mesh, func(*directory.Entry) bool { return true })
 
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A shownIndex is the index of an origin's registrations behind the import policy of its
-// peering. Its streams' lock guards changes.
+// peering. Its origin's mu guards changes.
 type shownIndex struct {
 	cfg     *Config
 	Index   *index.Index
@@ -106,6 +106,26 @@ func ClippedDeadline(held *store.Entry, most uint32) int64 {
 	return min(held.Deadline, set+int64(most))
 }
 
+// apply repeats the effects of a transaction in the index. twice are the alternatives to those of
+// which the origin's other stream has an entry too. The caller holds mu.
+func (sx *shownIndex) apply(effects []effect, twice alternatives) {
+	for _, effect := range effects {
+		rid := effect.digest.RID
+		entries, both := twice[rid]
+
+		switch {
+		case both:
+			sx.show(rid, entries...)
+		case effect.renew != nil:
+			sx.renew(rid, effect.renew)
+		case effect.entry != nil:
+			sx.show(rid, effect.entry)
+		default:
+			sx.Index.Delete(rid)
+		}
+	}
+}
+
 // renew shows an entry, if it is shown, with its later deadline.
 func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 	old, ok := sx.Index.Get(rid)
@@ -120,7 +140,7 @@ func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 }
 
 // show shows the best of those entries of a registration that import policy admits, or
-// nothing. The caller holds streams.mu.
+// nothing. The caller holds mu.
 func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 	var best *directory.Entry
 	for _, e := range entries {
@@ -144,7 +164,7 @@ func (sx *shownIndex) put(e *directory.Entry) {
 }
 
 // offer shows an entry that import policy admits, unless the origin's other stream has
-// a better one. The caller holds streams.mu.
+// a better one. The caller holds mu.
 func (sx *shownIndex) offer(entry *directory.Entry) {
 	if !sx.admits(entry) {
 		return

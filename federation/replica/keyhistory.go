@@ -13,8 +13,8 @@ import (
 // keyHistory holds an origin's key documents: the newest, and earlier ones that list keys
 // which the newest doesn't.
 type keyHistory struct {
-	mu      sync.Mutex // guards the fields below; Change is held too when Newest is replaced
-	Newest  string
+	mu      sync.Mutex // guards the fields below; change is held too when newest is replaced
+	newest  string
 	past    []pastDocument  // the newest first
 	revoked map[string]bool // keys that no stored page or entry depends on
 	reads   readFormats
@@ -32,17 +32,17 @@ func (kh *keyHistory) Formats() (formats signed.Formats, until time.Time, known 
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	if kh.Newest == "" {
+	if kh.newest == "" {
 		return nil, until, false
 	}
 
-	if kh.reads.text != kh.Newest {
-		doc := ParseKeys(kh.Newest)
+	if kh.reads.text != kh.newest {
+		doc := ParseKeys(kh.newest)
 		if doc == nil {
 			return nil, until, false
 		}
 
-		kh.reads = readFormats{text: kh.Newest, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
+		kh.reads = readFormats{text: kh.newest, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
 	}
 
 	return kh.reads.formats, kh.reads.until, true
@@ -53,15 +53,15 @@ func (kh *keyHistory) NewestText() string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	return kh.Newest
+	return kh.newest
 }
 
-// replace sets the newest document and the earlier ones. The caller holds Change.
+// replace sets the newest document and the earlier ones. The caller holds change.
 func (kh *keyHistory) replace(newest string, past []pastDocument) {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	kh.Newest = newest
+	kh.newest = newest
 	kh.past = past
 }
 
@@ -85,7 +85,7 @@ func (kh *keyHistory) Issued() []string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	all := []string{kh.Newest}
+	all := []string{kh.newest}
 	for _, d := range kh.past {
 		all = append(all, d.text)
 	}
@@ -96,7 +96,7 @@ func (kh *keyHistory) Issued() []string {
 // documents returns the stored key documents of an origin, the newest first.
 func (kh *keyHistory) documents() (all []*signed.KeyDocument) {
 	kh.mu.Lock()
-	newest, past := kh.Newest, kh.past
+	newest, past := kh.newest, kh.past
 	kh.mu.Unlock()
 
 	if doc := ParseKeys(newest); doc != nil {
@@ -113,7 +113,7 @@ func (kh *keyHistory) documents() (all []*signed.KeyDocument) {
 // IssuedFor returns the newest stored key document that lists a key, or "".
 func (kh *keyHistory) IssuedFor(kid string) string {
 	kh.mu.Lock()
-	all := append([]pastDocument{{text: kh.Newest}}, kh.past...)
+	all := append([]pastDocument{{text: kh.newest}}, kh.past...)
 	kh.mu.Unlock()
 
 	all[0].doc = ParseKeys(all[0].text)
@@ -133,12 +133,12 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 // superseded returns the earlier documents to keep when doc becomes the newest: for each key
 // that doc doesn't mention any more, the newest document that listed it. It returns
 // ErrKeysPace if there is no room and none of them may be dropped yet. If there is no room, it
-// drops those of which no key is certified. The caller holds Change.
+// drops those of which no key is certified. The caller holds change.
 func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]pastDocument,
 	error) {
 	old := kh.past
-	if was := ParseKeys(kh.Newest); was != nil {
-		old = append([]pastDocument{{kh.Newest, time.Now(), was}}, old...)
+	if was := ParseKeys(kh.newest); was != nil {
+		old = append([]pastDocument{{kh.newest, time.Now(), was}}, old...)
 	}
 
 	var kept []pastDocument

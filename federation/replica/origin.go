@@ -14,71 +14,93 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// An Origin is another domain as this node follows it.
+// An Origin is another domain as this node follows it: its mesh stream and its private stream to
+// this domain, on disk and in the index, its head, its key documents and observations of its nodes.
 type Origin struct {
 	Deps
+	feedPair // guarded by change and mu
 	Domain   spiffeid.TrustDomain
-	Peering  *atomic.Pointer[directory.Peering] // as agreed; never nil
-	base     directory.Clock                    // its messages are judged by it, and don't move it
-	Streams  *streams
-	Contacts *contacts
-	Answers  *answers
-	Theirs   *standings
-	Keys     *keyHistory
+	Peering  atomic.Pointer[directory.Peering] // as agreed; never nil
+	base     directory.Clock                   // its messages are judged by it, and don't move it
+	Shown    shownIndex                        // guarded by mu
+	Contacts contacts
+	Answers  answers
+	Theirs   standings
+	Keys     keyHistory
 	Mailbox  mailbox
 	Loops    loops
 	Ask      chan struct{} // a reader waits for a head
 	Pull     chan struct{} // something may be missing
+	Kick     chan struct{} // has an item if a record is missing
+
+	Announced   *rate.Limiter // digests
+	ComparePace *rate.Limiter // pages of a chain that are read to compare
+	repulls     *rate.Limiter // searches for pages signed by revoked keys
+
+	Again atomic.Bool // it may have been a peer before: evidence of that time isn't judged yet
+	Room  atomic.Bool // records may fit that didn't fit at the last Readmit
+
+	// reached caches the last result of findPosition, and is nil after a change. Writers
+	// hold mu; readers need no lock.
+	reached atomic.Pointer[directory.Position]
 
 	// summary is the part that readers see of the fields that mu guards; never nil.
 	summary atomic.Pointer[summary]
 
-	Announced *rate.Limiter // digests; not guarded, as the next
-	repulls   *rate.Limiter // searches for pages signed by revoked keys
+	// change orders changes on disk and in memory. It is the only lock that is held over
+	// disk I/O, and is taken before mu. A change replaces the feeds' streams and their
+	// contents while both are held, so the holder of either may read them.
+	change changeLock
 
-	Mu        guard        // guards the fields below; taken before streams.mu, not held over disk I/O
-	Again     bool         // it may have been a peer before: evidence of that time isn't judged yet
-	Convicted bool         // frozen at this node; the domain hasn't done it yet
-	Unlisted  bool         // its newest key document doesn't list this domain for its mesh stream
-	head      *signed.Head // the newest verified one
-	HeadText  string
-	HeadIs    time.Time          // when it was issued, by the origin's clock
+	mu        guard // guards the fields below, the feeds and the index; not held over disk I/O
+	ended     bool
+	convicted bool               // frozen at this node; the domain hasn't done it yet
+	unlisted  bool               // its newest key document doesn't list this domain for its mesh stream
+	swapping  bool               // the streams of an epoch take the place of others
+	unshown   bool               // a stored entry isn't shown yet, because it could not be read
+	judging   *judging           // the import policy has changed; nil if the index is in line
+	shownUpTo directory.Position // the last position that was found before unshown or swapping was set
+	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
+	headText  string
+	headIs    time.Time          // when it was issued, by the origin's clock
 	pageIs    time.Time          // when the newest applied page was issued, likewise
-	PassedOn  directory.Position // how far pages of the origin were gossiped on by this node
+	passedOn  directory.Position // how far pages of the origin were gossiped on by this node
 	heard     time.Time          // when anything verified last came
-	LastErr   string
+	lastErr   string
 	unread    unsupported
 }
 
+// New returns an origin that this node holds nothing of. Load fills it from disk.
 func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
-	peering := &atomic.Pointer[directory.Peering]{}
-	peering.Store(&directory.Peering{})
+	own := directory.Only(shared.Cfg.Domain)
 
 	origin := &Origin{
-		Deps:      shared,
-		Domain:    td,
-		Peering:   peering,
-		Streams:   newStreams(td, index, peering, shared),
-		Answers:   &answers{},
-		Theirs:    &standings{},
-		Keys:      &keyHistory{},
-		Mailbox:   mailbox{Queue: make(chan Pushed, 8)},
-		Ask:       make(chan struct{}, 1),
-		Pull:      make(chan struct{}, 1),
-		Announced: rate.NewLimiter(originRate, OriginBurst),
-		repulls:   rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
-		Contacts: &contacts{
-			domain:    td,
-			audiences: [2]directory.Audience{directory.Mesh, directory.Only(shared.Cfg.Domain)},
-			peering:   peering,
-			Issuing:   rate.NewLimiter(rate.Every(KeysEvery), IssueBurst),
-			Following: make(chan struct{}, 1),
-			turns:     map[directory.Audience]turn{},
-		},
+		Deps:        shared,
+		feedPair:    feedPair{Mesh: newFeed(directory.Mesh), Private: newFeed(own)},
+		Domain:      td,
+		Mailbox:     mailbox{Queue: make(chan Pushed, 8)},
+		Ask:         make(chan struct{}, 1),
+		Pull:        make(chan struct{}, 1),
+		Kick:        make(chan struct{}, 1),
+		Announced:   rate.NewLimiter(originRate, OriginBurst),
+		ComparePace: rate.NewLimiter(compareRate, compareBurst),
+		repulls:     rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
+		change:      newChangeLock(),
 	}
+	origin.Peering.Store(&directory.Peering{})
+	origin.Shown = shownIndex{cfg: shared.Cfg, Index: index, peering: &origin.Peering}
+	origin.Contacts = contacts{
+		domain:    td,
+		audiences: [2]directory.Audience{directory.Mesh, own},
+		peering:   &origin.Peering,
+		Issuing:   rate.NewLimiter(rate.Every(KeysEvery), IssueBurst),
+		Following: make(chan struct{}, 1),
+		turns:     map[directory.Audience]turn{},
+	}
+	origin.Mesh.level = time.Now() // so that the lag of a first sync is counted from its beginning
 	origin.base.Checked = index.Clock.Checked
 	origin.base.Advance(index.Clock.Checked.Now()) // from here on a step of the wall clock back is not seen
-	origin.Mu.publish = origin.publish
+	origin.mu.publish = origin.publish
 	origin.publish()
 
 	return origin
@@ -129,30 +151,53 @@ func (lp *loops) Wait() {
 
 // Accepts reports whether messages of this origin are taken at all.
 func (o *Origin) Accepts() bool {
-	return o.Peering.Load().State == directory.PeeringActive && !o.Streams.HasEnded() && !o.summary.Load().convicted
+	seen := o.summary.Load()
+
+	return o.Peering.Load().State == directory.PeeringActive && !seen.ended && !seen.convicted
 }
 
-// Saved returns the state of the origin that is kept on disk, with rule T4's floor. The
-// caller holds Change.
-func (o *Origin) Saved(floor time.Time) store.Origin {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+// HasEnded reports whether the peering has ended, so that nothing more is kept.
+func (o *Origin) HasEnded() bool { return o.summary.Load().ended }
 
-	st := store.Origin{Floor: floor.UnixMilli(), Head: o.HeadText, Keys: o.Keys.NewestText()}
-	st.Epoch = o.Streams.shownEpoch()
+// IsUnlisted reports whether the origin's newest key document doesn't list this domain for its
+// mesh stream.
+func (o *Origin) IsUnlisted() bool { return o.summary.Load().status.NotExported }
+
+// IsFrozen reports whether nothing new is accepted because of evidence, which this node or the
+// domain has judged.
+func (o *Origin) IsFrozen() bool {
+	return o.summary.Load().convicted || o.Peering.Load().State == directory.PeeringFrozen
+}
+
+// SetConvicted freezes the origin at this node, or ends that.
+func (o *Origin) SetConvicted(convicted bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.convicted = convicted
+}
+
+// Change runs do while nothing else changes what is held of the origin, on disk and in memory. It
+// returns store.ErrStalled if the disk doesn't respond.
+func (o *Origin) Change(do func() error) error {
+	if err := o.change.Lock(o.Store); err != nil {
+		return err
+	}
+
+	defer o.change.Unlock()
+
+	return do()
+}
+
+// saved returns the state of the origin that is kept on disk, with rule T4's floor. The
+// caller holds change.
+func (o *Origin) saved(floor time.Time) store.Origin {
+	st := store.Origin{Floor: floor.UnixMilli(), Head: o.NewestHead(), Keys: o.Keys.NewestText()}
+	if o.Mesh.Cur != nil {
+		st.Epoch = o.Mesh.Cur.Id.Epoch
+	}
 
 	return st
-}
-
-// heardPage records that a page was applied.
-func (o *Origin) heardPage(page *Page) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
-
-	o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0)) // a relay's may be older than the newest
-	o.heard = time.Now()
-	o.LastErr = ""
-	o.unread.page = nil
 }
 
 // Failed records an error of a node and selects the origin's next node.
@@ -163,15 +208,16 @@ func (o *Origin) Failed(f *Feed, node protocol.Node, err error) {
 
 // Complain records an error after which the origin's loops continue.
 func (o *Origin) Complain(err error) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
-	o.LastErr = err.Error()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.lastErr = err.Error()
 }
 
 // hear records the arrival of a verified message.
 func (o *Origin) hear() {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	o.heard = time.Now()
 }
@@ -188,23 +234,22 @@ func (o *Origin) Admit(claim Claim) error {
 	switch {
 	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
 		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
-	case claim.Epoch < o.Streams.newestEpoch(claim.Aud):
+	case claim.Epoch < o.newestEpoch(claim.Aud):
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
 	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
 		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: claim.Issuer, Err: errFuture}
 	}
 
 	// The origin's own word on the time counts from here on (rule T4).
-	o.Streams.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
+	o.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
 
 	return nil
 }
 
 // witness lets an origin's newest word on the time confirm a step of this machine's clock (rule T2).
 func (o *Origin) witness(claim Claim) {
-	o.Mu.Lock()
-	newest := claim.IssuedAt > max(o.HeadIs.Unix(), o.pageIs.Unix()) // an older one may be a replay
-	o.Mu.Unlock()
+	seen := o.summary.Load()
+	newest := claim.IssuedAt > max(seen.headIs.Unix(), seen.status.LastPage.Unix()) // an older one may be a replay
 
 	if clock := o.base.Checked; newest && clock != nil {
 		clock.Witness(time.Unix(claim.IssuedAt, 0))
@@ -215,71 +260,60 @@ func (o *Origin) witness(claim Claim) {
 // also true if the origin failed to answer for that stream after since, so that readers
 // don't wait in vain.
 func (o *Origin) IsCaughtUp(p directory.Position, since time.Time) bool {
-	return o.Contacts.failedSince(o.Streams.Pair.Private.Aud, since) || o.Streams.caughtUp(p)
+	return o.Contacts.failedSince(o.Private.Aud, since) || o.caughtUp(p)
 }
 
+// SaveClock stores the origin's clock (rule T4).
 func (o *Origin) SaveClock() error {
-	if err := o.Streams.Change.Lock(o.Store); err != nil {
-		return err
-	}
+	return o.Change(func() error {
+		if o.HasEnded() || o.Mesh.Cur == nil {
+			return nil
+		}
 
-	defer o.Streams.Change.Unlock()
-
-	if o.Streams.HasEnded() || o.Streams.Pair.Mesh.Cur == nil {
-		return nil
-	}
-
-	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+		return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
+	})
 }
 
 // Furthest reports whether a page ends after all pages that were passed on. If so, it
 // counts the page as passed on.
 func (o *Origin) Furthest(page *Page) bool {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	to := directory.Position{Epoch: page.Epoch, Revision: page.To}
-	if !o.PassedOn.Before(to) {
+	if !o.passedOn.Before(to) {
 		return false
 	}
 
-	o.PassedOn = to
+	o.passedOn = to
 
 	return true
 }
 
-// Holds reports whether a head is the one that is held, byte for byte.
-func (o *Origin) Holds(head string) bool { return o.NewestHead() == head }
-
 // NewestHead returns the newest verified head, "" for none.
-func (o *Origin) NewestHead() string {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
-
-	return o.HeadText
-}
+func (o *Origin) NewestHead() string { return o.summary.Load().headText }
 
 // Silent reports whether the last sign of life of an origin is too old. If the origin gives
 // this domain no readable head, any verified message counts.
 func (o *Origin) Silent() bool {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	if o.Unlisted || o.unread.head != nil {
+	if o.unlisted || o.unread.head != nil {
 		return time.Since(o.heard) > MaxHeadAge
 	}
 
-	return o.Streams.Shown.Index.Clock.Now().Sub(o.HeadIs) > MaxHeadAge
+	return o.Shown.Index.Clock.Now().Sub(o.headIs) > MaxHeadAge
 }
 
 // Load fills memory from disk before any loop runs. Accepted pages and records stay
 // accepted, whether or not the present keys would verify them.
 func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
-	o.Streams.Room.Store(true)
+	o.Room.Store(true)
 	o.Peering.Store(peering)
 
 	if saved.Floor > 0 {
-		o.Streams.Shown.Index.Clock.Advance(time.UnixMilli(saved.Floor))
+		o.Shown.Index.Clock.Advance(time.UnixMilli(saved.Floor))
 		o.base.Advance(time.UnixMilli(saved.Floor))
 	}
 
@@ -297,7 +331,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 		}
 	}
 
-	if err := o.Streams.loadStreams(saved); err != nil {
+	if err := o.loadStreams(saved); err != nil {
 		return err
 	}
 
@@ -317,7 +351,6 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 		return err
 	}
 
-	o.Streams.publish()
 	o.publish()
 
 	return nil

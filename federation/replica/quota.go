@@ -1,9 +1,6 @@
 package replica
 
 import (
-	"sync/atomic"
-
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -24,10 +21,10 @@ const ownerShare = 16
 var LeastShare = Quota{Records: 10_000, Bytes: 32 << 20}
 
 // Quota returns the bound of all records of the origin.
-func (qs *quotas) Quota() Quota {
-	rules := &qs.peering.Load().Import
+func (o *Origin) Quota() Quota {
+	rules := &o.Peering.Load().Import
 
-	limit := Quota{qs.cfg.Records, qs.cfg.Bytes}
+	limit := Quota{o.Cfg.Records, o.Cfg.Bytes}
 	if rules.Records > 0 {
 		limit.Records = rules.Records
 	}
@@ -40,8 +37,8 @@ func (qs *quotas) Quota() Quota {
 }
 
 // OwnerQuota returns the bound of the records of each owner.
-func (qs *quotas) OwnerQuota() Quota {
-	parts := uint64(qs.peering.Load().Import.OwnerShare)
+func (o *Origin) OwnerQuota() Quota {
+	parts := uint64(o.Peering.Load().Import.OwnerShare)
 	if parts == 0 {
 		parts = ownerShare
 	}
@@ -53,7 +50,7 @@ func (qs *quotas) OwnerQuota() Quota {
 
 		return max(whole/parts, min(whole, least))
 	}
-	all := qs.Quota()
+	all := o.Quota()
 
 	return Quota{of(all.Records, LeastShare.Records), of(all.Bytes, LeastShare.Bytes)}
 }
@@ -69,11 +66,11 @@ func (q Quota) Fits(used, added store.Usage) bool {
 }
 
 // usedBy returns the usage of one owner, counted as by used.
-func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) store.Usage {
+func (o *Origin) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) store.Usage {
 	sum := st.Owners[key].Plus(delta[key])
-	feed := qs.pair.FeedOf(st.Id.Audience)
+	feed := o.FeedOf(st.Id.Audience)
 
-	other := qs.pair.other(feed)
+	other := o.other(feed)
 	switch {
 	case st == feed.next && other.next != nil:
 		sum = sum.Plus(other.next.Owners[key])
@@ -86,7 +83,7 @@ func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) sto
 
 // hasRoom reports whether the quotas allow the record of held in place of old's. The owner
 // and size of held are set; old may be nil.
-func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
+func (o *Origin) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
 	added := store.Usage{Records: 1, Bytes: int64(held.Size)}
 
 	ofOwner := added
@@ -99,21 +96,21 @@ func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool 
 		}
 	}
 
-	return qs.Quota().Fits(qs.used(st, t.Delta), added) &&
-		qs.OwnerQuota().Fits(qs.usedBy(held.Owner, st, t.Owners), ofOwner)
+	return o.Quota().Fits(o.used(st, t.Delta), added) &&
+		o.OwnerQuota().Fits(o.usedBy(held.Owner, st, t.Owners), ofOwner)
 }
 
 // reserve reserves room for a record that exceeded a quota before. It reports whether there
 // is room beside earlier reservations. If the record never arrived, its owner and size are
 // unknown, and it counts as one record of one byte.
-func (qs *quotas) reserve(r *reservation, st *Stream, held *store.Entry) bool {
+func (o *Origin) reserve(r *reservation, st *Stream, held *store.Entry) bool {
 	needs := store.Usage{Records: 1, Bytes: int64(max(1, held.Size))}
-	if !qs.Quota().Fits(qs.used(st, r.all), needs) {
+	if !o.Quota().Fits(o.used(st, r.all), needs) {
 		return false
 	}
 
 	if held.Size > 0 {
-		if !qs.OwnerQuota().Fits(qs.usedBy(held.Owner, st, r.owners), needs) {
+		if !o.OwnerQuota().Fits(o.usedBy(held.Owner, st, r.owners), needs) {
 			return false
 		}
 
@@ -125,21 +122,14 @@ func (qs *quotas) reserve(r *reservation, st *Stream, held *store.Entry) bool {
 	return true
 }
 
-// quotas bound the records of an origin. Callers hold Change or mu of its streams.
-type quotas struct {
-	cfg     *Config
-	peering *atomic.Pointer[directory.Peering]
-	pair    *feedPair
-}
-
 // used returns the usage of the origin after st changes by delta. A new epoch that is
-// gathered beside an old one is counted by itself (rule P3). The caller holds Change or mu
+// gathered beside an old one is counted by itself (rule P3). The caller holds change or mu
 // of the streams.
-func (qs *quotas) used(st *Stream, delta store.Usage) store.Usage {
+func (o *Origin) used(st *Stream, delta store.Usage) store.Usage {
 	all := st.Used.Plus(delta)
-	feed := qs.pair.FeedOf(st.Id.Audience)
+	feed := o.FeedOf(st.Id.Audience)
 
-	other := qs.pair.other(feed)
+	other := o.other(feed)
 	switch {
 	case st == feed.next && other.next != nil:
 		return all.Plus(other.next.Used)
@@ -159,17 +149,17 @@ const (
 )
 
 // missingRoom returns how many more records of st may be missing after it changes by delta. It is
-// negative if there are more than allowed. The caller holds Change or mu of the streams.
-func (qs *quotas) missingRoom(st *Stream, delta store.Usage) int64 {
-	records := qs.Quota().Records
+// negative if there are more than allowed. The caller holds change or mu of the streams.
+func (o *Origin) missingRoom(st *Stream, delta store.Usage) int64 {
+	records := o.Quota().Records
 	if records == 0 {
-		records = uint64(qs.cfg.Quota)
+		records = uint64(o.Cfg.Quota)
 	}
 
-	return int64(max(leastMissing, records/missingShare)) - qs.used(st, delta).Missing
+	return int64(max(leastMissing, records/missingShare)) - o.used(st, delta).Missing
 }
 
 // full reports whether nothing can be added to st.
-func (qs *quotas) full(st *Stream, delta store.Usage) bool {
-	return !qs.Quota().Fits(qs.used(st, delta), store.Usage{Records: 1, Bytes: 1})
+func (o *Origin) full(st *Stream, delta store.Usage) bool {
+	return !o.Quota().Fits(o.used(st, delta), store.Usage{Records: 1, Bytes: 1})
 }

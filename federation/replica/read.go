@@ -6,54 +6,43 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
-
-// An entryReader reads entries back from disk, to show them.
-type entryReader struct {
-	cfg     *Config
-	domain  spiffeid.TrustDomain
-	store   *store.Store
-	records *recordgate.Gate
-	pair    *feedPair
-	shown   *shownIndex
-}
 
 // entryOf returns the index entry of a stored record, before import policy; nil if the record
 // can't be shown.
-func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
+func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 	if k.Record == nil || k.Entry.Format != 0 {
 		return nil
 	}
 
 	entry, err := (*directory.Entry)(nil), recordgate.ErrRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage its contents
-		entry, err = er.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
-			return er.records.OpenEntry(er.domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
+		entry, err = o.Records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
+			return o.Records.OpenEntry(o.Domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
 		})
 	}
 
 	if err != nil {
-		er.cfg.Logger.Warn("a stored record can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "err",
+		o.Cfg.Logger.Warn("a stored record can't be shown", "origin", o.Domain.Name(), "rid", k.RID.String(), "err",
 			err)
 
 		return nil
 	}
 
-	return er.shown.describe(entry, st.Id.Audience, &k.Entry)
+	return o.Shown.describe(entry, st.Id.Audience, &k.Entry)
 }
 
 // entriesOf returns the entries of a registration in the streams that are shown. The caller
-// holds Change.
-func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
-	for _, feed := range er.pair.Feeds() {
+// holds change.
+func (o *Origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
+	for _, feed := range o.Feeds() {
 		if feed.Cur == nil {
 			continue
 		}
 
 		var k store.StoredEntry
 
-		err := er.store.Read(feed.Cur.Id, func(t *store.Tx) (err error) {
+		err := o.Store.Read(feed.Cur.Id, func(t *store.Tx) (err error) {
 			k, err = t.StoredEntry(rid)
 			return err
 		})
@@ -61,7 +50,7 @@ func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err
 			return nil, err
 		}
 
-		if e := er.entryOf(feed.Cur, k); e != nil {
+		if e := o.entryOf(feed.Cur, k); e != nil {
 			all = append(all, e)
 		}
 	}
@@ -69,15 +58,15 @@ func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err
 	return all, nil
 }
 
-func (er *entryReader) readAlternatives(f *Feed, effects []effect) (alternatives, error) {
-	other := er.pair.other(f)
+func (o *Origin) readAlternatives(f *Feed, effects []effect) (alternatives, error) {
+	other := o.other(f)
 	if !other.live() || len(effects) == 0 {
 		return nil, nil
 	}
 
 	var both []directory.RID
 
-	err := er.store.Read(other.Cur.Id, func(t *store.Tx) error {
+	err := o.Store.Read(other.Cur.Id, func(t *store.Tx) error {
 		for _, e := range effects {
 			if t.Has(e.digest.RID) {
 				both = append(both, e.digest.RID)
@@ -92,7 +81,7 @@ func (er *entryReader) readAlternatives(f *Feed, effects []effect) (alternatives
 
 	found := alternatives{}
 	for _, rid := range both {
-		if found[rid], err = er.entriesOf(rid); err != nil {
+		if found[rid], err = o.entriesOf(rid); err != nil {
 			return nil, err
 		}
 	}

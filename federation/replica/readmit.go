@@ -15,7 +15,7 @@ const (
 )
 
 // newReadmission begins the scan of a stream. It reserves room for the missing records.
-func (ss *streams) newReadmission(st *Stream) *readmission {
+func (o *Origin) newReadmission(st *Stream) *readmission {
 	underWay := int64(st.Missing.Len())
 
 	return &readmission{
@@ -26,18 +26,18 @@ func (ss *streams) newReadmission(st *Stream) *readmission {
 
 // Readmit takes one step of requesting records again that exceeded a quota and now fit. A
 // record that is still too large is refused again, and requested only after more was freed.
-func (ss *streams) Readmit() error {
-	if err := ss.Change.Lock(ss.Store); err != nil {
+func (o *Origin) Readmit() error {
+	if err := o.change.Lock(o.Store); err != nil {
 		return err
 	}
 
-	defer ss.Change.Unlock()
+	defer o.change.Unlock()
 
-	room, freed := ss.Room.Swap(false) && !ss.HasEnded(), false
-	for _, feed := range ss.Pair.Feeds() {
+	room, freed := o.Room.Swap(false) && !o.HasEnded(), false
+	for _, feed := range o.Feeds() {
 		st := feed.Cur
-		if st == nil || st.Used.OverQuota == 0 || ss.Quotas.full(st, store.Usage{}) ||
-			ss.Quotas.missingRoom(st, store.Usage{}) <= 0 {
+		if st == nil || st.Used.OverQuota == 0 || o.full(st, store.Usage{}) ||
+			o.missingRoom(st, store.Usage{}) <= 0 {
 			continue
 		}
 
@@ -45,40 +45,40 @@ func (ss *streams) Readmit() error {
 		case st.Again == nil && !room:
 			continue
 		case st.Again == nil:
-			st.Again = ss.newReadmission(st)
+			st.Again = o.newReadmission(st)
 		default:
 			freed = freed || room // also for entries that this scan has passed
 		}
 
-		if err := ss.readmitSome(feed, st); err != nil {
+		if err := o.readmitSome(feed, st); err != nil {
 			st.Again = nil
-			ss.Room.Store(true)
+			o.Room.Store(true)
 
 			return err
 		}
 	}
 
 	if freed {
-		ss.Room.Store(true)
+		o.Room.Store(true)
 	}
 
 	return nil
 }
 
 // readmitSome takes one step of a stream's readmission. It reads entries outside of a write
-// transaction, which would block the pages of all origins. The caller holds Change.
-func (ss *streams) readmitSome(feed *Feed, st *Stream) error {
+// transaction, which would block the pages of all origins. The caller holds change.
+func (o *Origin) readmitSome(feed *Feed, st *Stream) error {
 	again, more := st.Again, true
 
 	var rids []directory.RID
 
-	most := int(min(ReadmitAtOnce, ss.Quotas.missingRoom(st, store.Usage{})))
+	most := int(min(ReadmitAtOnce, o.missingRoom(st, store.Usage{})))
 	for looked := 0; more && looked < ReadmitLook && len(rids) < most; looked += ReadmitBatch {
 		var err error
 
-		again.after, more, err = ss.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
+		again.after, more, err = o.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-				if h.Record == store.RecordOverQuota && ss.Quotas.reserve(&again.reserved, st, h) {
+				if h.Record == store.RecordOverQuota && o.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
 				}
 
@@ -92,7 +92,7 @@ func (ss *streams) readmitSome(feed *Feed, st *Stream) error {
 	if len(rids) > 0 {
 		again.asked = true
 
-		if err := ss.requestAgain(feed, st, rids); err != nil {
+		if err := o.requestAgain(feed, st, rids); err != nil {
 			return err
 		}
 	}
@@ -103,21 +103,21 @@ func (ss *streams) readmitSome(feed *Feed, st *Stream) error {
 		// A record that has arrived is counted twice, as used and as reserved. Another scan
 		// uses that room.
 		if again.asked {
-			ss.Room.Store(true)
+			o.Room.Store(true)
 		}
 	}
 
 	return nil
 }
 
-// requestAgain marks records that exceeded a quota as missing. The caller holds Change.
-func (ss *streams) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
+// requestAgain marks records that exceeded a quota as missing. The caller holds change.
+func (o *Origin) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
 	var (
 		done Changes
 		err  error
 	)
 
-	done.State, err = ss.Store.Change(st.Id, func(t *store.Tx) error {
+	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err != nil {
@@ -146,8 +146,8 @@ func (ss *streams) requestAgain(feed *Feed, st *Stream, rids []directory.RID) er
 		return err
 	}
 
-	ss.Apply(feed, st, done, nil)
-	Wake(ss.Kick)
+	o.Apply(feed, st, done, nil)
+	Wake(o.Kick)
 
 	return nil
 }

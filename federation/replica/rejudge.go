@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -16,7 +17,7 @@ import (
 // origin's locks.
 const JudgeBatch = 256
 
-// A judging is the progress of applying a changed import policy. streams.mu guards it,
+// A judging is the progress of applying a changed import policy. The origin's mu guards it,
 // except for of and after, which belong to the loop.
 type judging struct {
 	rules bool               // the policy changed, and shown isn't filled yet
@@ -26,62 +27,119 @@ type judging struct {
 	after []byte             // the key of the last entry that was checked
 }
 
-// rejudge makes the index follow the present import policy. If nothing is to be shown it clears the
-// index at once, and otherwise it wakes the loop that judges. The caller holds streams.mu.
-func (ss *streams) rejudge() {
-	ss.Room.Store(true)
-	ss.Judging = nil
+// End hides the registrations of a former peer without waiting for the disk. Nothing more
+// is accepted from the peer afterwards.
+func (o *Origin) End() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	if ss.Shown.isEmpty() {
-		ss.unshown = false // nothing is to be shown
-		ss.Shown.Index.Clear()
-		ss.Moved()
+	if !o.ended {
+		o.ended = true
+		o.Cfg.View.Drop(o.Domain)
+	}
+}
+
+// SetPeering takes the peering as it is agreed now.
+func (o *Origin) SetPeering(peering *directory.Peering) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	changed := !o.Peering.Load().Import.Equal(peering.Import)
+	o.Peering.Store(peering)
+
+	if changed {
+		o.rejudge()
+	}
+}
+
+// SetStale hides the origin's registrations, or shows them again. It reports whether
+// that is a change.
+func (o *Origin) SetStale(stale bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if stale == o.Shown.stale || o.ended {
+		return false
+	}
+
+	o.Shown.stale = stale
+	o.rejudge()
+
+	return true
+}
+
+// SetShed takes the origin's registrations out of the index, because the node is short of memory,
+// or shows them again. The disk keeps them. It reports whether that is a change.
+func (o *Origin) SetShed(shed bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if shed == o.Shown.shed || o.ended {
+		return false
+	}
+
+	o.Shown.shed = shed
+	o.rejudge()
+
+	return true
+}
+
+// rejudge makes the index follow the present import policy. If nothing is to be shown it clears the
+// index at once, and otherwise it wakes the loop that judges. The caller holds mu.
+func (o *Origin) rejudge() {
+	o.Room.Store(true)
+	o.judging = nil
+
+	if o.Shown.isEmpty() {
+		o.unshown = false // nothing is to be shown
+		o.Shown.Index.Clear()
+		o.Moved()
 
 		return
 	}
 
-	ss.Judging = &judging{rules: true}
-	Wake(ss.Judge)
+	o.judging = &judging{rules: true}
+	Wake(o.Judge)
 }
 
 // showLater makes the loop show stored entries that could not be read when they were due to
 // be shown. Until then the origin's position doesn't advance.
-func (ss *streams) showLater() {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+func (o *Origin) showLater() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	if ss.Shown.isEmpty() {
+	if o.Shown.isEmpty() {
 		return
 	}
 
-	ss.unshown = true
+	o.unshown = true
 
 	anew := &judging{}
-	if ss.Judging != nil {
-		anew.rules, anew.shown = ss.Judging.rules, ss.Judging.shown
+	if o.judging != nil {
+		anew.rules, anew.shown = o.judging.rules, o.judging.shown
 	}
 
-	ss.Judging = anew
-	Wake(ss.Judge)
+	o.judging = anew
+	Wake(o.Judge)
 }
 
 // HideSome removes refused entries of one batch from the index. It reports whether there
 // was a batch.
-func (ss *streams) HideSome() (more bool) {
-	ss.listShown()
+func (o *Origin) HideSome() (more bool) {
+	o.listShown()
 
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	j := ss.Judging
-	if j == nil || ss.ended || len(j.shown) == 0 {
+	j := o.judging
+	if j == nil || o.ended || len(j.shown) == 0 {
 		return false
 	}
 
 	n := min(JudgeBatch, len(j.shown))
 	for _, e := range j.shown[:n] {
-		if now, ok := ss.Shown.Index.Get(e.RID); ok && !ss.Shown.admits(now) {
-			ss.Shown.Index.Delete(e.RID)
+		if now, ok := o.Shown.Index.Get(e.RID); ok && !o.Shown.admits(now) {
+			o.Shown.Index.Delete(e.RID)
 		}
 	}
 
@@ -91,64 +149,64 @@ func (ss *streams) HideSome() (more bool) {
 }
 
 // listShown lists the indexed entries to judge by a changed policy. It doesn't hold
-// streams.mu while it reads the index, because that may take long. Entries shown meanwhile
+// mu while it reads the index, because that may take long. Entries shown meanwhile
 // are judged by the new policy anyway.
-func (ss *streams) listShown() {
-	ss.mu.Lock()
-	j := ss.Judging
+func (o *Origin) listShown() {
+	o.mu.Lock()
+	j := o.judging
 	due := j != nil && j.rules
-	ss.mu.Unlock()
+	o.mu.Unlock()
 
 	if !due {
 		return
 	}
 
-	shown := slices.Collect(ss.Shown.Index.All())
+	shown := slices.Collect(o.Shown.Index.All())
 
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
-	if ss.Judging == j {
+	if o.judging == j {
 		j.rules, j.shown = false, shown
 	}
 }
 
 // JudgeSome takes one step, and reports whether there is more to do.
-func (ss *streams) JudgeSome() (more bool) {
-	if ss.HideSome() {
+func (o *Origin) JudgeSome() (more bool) {
+	if o.HideSome() {
 		return true
 	}
 
-	if ss.Change.Lock(ss.Store) != nil {
+	if o.change.Lock(o.Store) != nil {
 		return false // the end of the stall wakes the judges
 	}
 
-	defer ss.Change.Unlock()
+	defer o.change.Unlock()
 
-	ss.mu.Lock()
+	o.mu.Lock()
 
-	j := ss.Judging
-	if j != nil && (ss.ended || j.feed == len(ss.Pair.Feeds())) {
-		ss.Judging = nil
-		ss.unshown = false
-		ss.Reached.Store(nil)
-		ss.mu.Unlock()
-		ss.Moved()
+	j := o.judging
+	if j != nil && (o.ended || j.feed == len(o.Feeds())) {
+		o.judging = nil
+		o.unshown = false
+		o.reached.Store(nil)
+		o.mu.Unlock()
+		o.Moved()
 
 		return false
 	}
 
-	ss.mu.Unlock()
+	o.mu.Unlock()
 
 	if j == nil {
 		return false
 	}
 
-	switch err := ss.judgeFeed(j); {
+	switch err := o.judgeFeed(j); {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(),
+		o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(),
 			"err", err)
 		j.next()
 	}
@@ -158,9 +216,9 @@ func (ss *streams) JudgeSome() (more bool) {
 
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
-// judgeFeed shows admitted entries of a feed's next batch. The caller holds Change.
-func (ss *streams) judgeFeed(j *judging) error {
-	st := ss.Pair.Feeds()[j.feed].Cur
+// judgeFeed shows admitted entries of a feed's next batch. The caller holds change.
+func (o *Origin) judgeFeed(j *judging) error {
+	st := o.Feeds()[j.feed].Cur
 	if st == nil {
 		j.next()
 		return nil
@@ -171,9 +229,9 @@ func (ss *streams) judgeFeed(j *judging) error {
 	}
 
 	var batch []store.StoredEntry
-	after, more, err := ss.Store.EntriesAfter(st.Id, j.after, JudgeBatch,
+	after, more, err := o.Store.EntriesAfter(st.Id, j.after, JudgeBatch,
 		func(t *store.Tx, rid directory.RID, held *store.Entry) error {
-			if held.Record != store.RecordHeld || ss.Shown.shows(st, rid, held) {
+			if held.Record != store.RecordHeld || o.Shown.shows(st, rid, held) {
 				return nil
 			}
 
@@ -182,7 +240,7 @@ func (ss *streams) judgeFeed(j *judging) error {
 
 			return err
 		})
-	ss.showAll(st, batch)
+	o.showAll(st, batch)
 
 	if err != nil {
 		return err
@@ -194,4 +252,26 @@ func (ss *streams) judgeFeed(j *judging) error {
 	}
 
 	return nil
+}
+
+// Hide removes the entries of a feed that pick selects from the index. If the other feed
+// has the same registration, its entry is shown instead. The caller holds change.
+func (o *Origin) Hide(feed *Feed, pick func(*directory.Entry) bool) {
+	private := feed == &o.Private
+
+	var effects []effect
+	for e := range o.Shown.Index.All() {
+		if e.Received.Private == private && pick(e) {
+			effects = append(effects, effect{digest: signed.Digest{RID: e.RID}})
+		}
+	}
+
+	twice := o.alternativesTo(feed, effects)
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	for _, e := range effects {
+		o.Shown.show(e.digest.RID, twice[e.digest.RID]...)
+	}
 }

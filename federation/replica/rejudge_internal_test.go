@@ -28,7 +28,7 @@ func TestTheNextRoundHidesTheRest(t *testing.T) {
 	streams := New(origin, index.NewView(beta).Origin(origin), Deps{
 		Cfg:   &Config{Domain: beta, Panics: contain.New(slog.New(slog.DiscardHandler))},
 		Judge: make(chan struct{}, 1),
-	}).Streams
+	})
 
 	var entries []*directory.Entry
 	for i := range 2 * JudgeBatch {

@@ -18,13 +18,13 @@ func (o *Origin) ResumeRepull() {
 		return
 	}
 
-	if o.Streams.Change.Lock(o.Store) != nil {
+	if o.change.Lock(o.Store) != nil {
 		return // tend calls again later
 	}
 
-	defer o.Streams.Change.Unlock()
+	defer o.change.Unlock()
 
-	if o.Streams.HasEnded() {
+	if o.HasEnded() {
 		return
 	}
 
@@ -37,9 +37,9 @@ func (o *Origin) ResumeRepull() {
 // keys that no present authority of the origin certified, because a thief of a former one may
 // have made them. If it finds any, it pulls the origin's streams again. It is safe to repeat,
 // and is repeated after a start because a stop may have interrupted it. doc is the newest key
-// document. The caller holds Change.
+// document. The caller holds change.
 func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
-	o.Streams.clampRepull(doc)
+	o.clampRepull(doc)
 
 	done := o.Keys.revokedKeys()
 
@@ -59,7 +59,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	parts, _ := protocol.SplitJWS(o.NewestHead())
 
 	bad := revoked[protocol.KeyIDOf(parts.Header)]
-	for _, f := range o.Streams.Pair.Feeds() {
+	for _, f := range o.Feeds() {
 		for _, st := range []*Stream{f.Cur, f.next} {
 			if st == nil || bad {
 				continue
@@ -116,26 +116,26 @@ func (o *Origin) forsakenKeys(doc *signed.KeyDocument) (ids []string) {
 }
 
 // repull makes both streams of an origin be pulled from their beginning. The caller holds
-// Change.
+// change.
 func (o *Origin) repull(doc *signed.KeyDocument) error {
 	o.Cfg.Logger.Warn("a key that signed stored pages of a peer was revoked, or its authority was dropped; "+
 		"the streams are pulled again", "peer", o.Domain.Name())
 
-	for _, f := range o.Streams.Pair.Feeds() {
-		if err := o.Streams.rewind(f, doc); err != nil {
+	for _, f := range o.Feeds() {
+		if err := o.rewind(f, doc); err != nil {
 			return err
 		}
 	}
 
 	o.forgetHead()
-	o.Mu.Lock()
-	o.PassedOn = directory.Position{}
-	o.Mu.Unlock()
+	o.mu.Lock()
+	o.passedOn = directory.Position{}
+	o.mu.Unlock()
 
 	Wake(o.Ask)
 	o.Moved()
 
-	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+	return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
 }
 
 // The pace of searches for signatures of revoked keys. A search of a large origin takes

@@ -11,9 +11,9 @@ type Seen struct {
 	from uint64 // where the comparison of a new stream begins
 }
 
-func (ss *streams) Seen(feed *Feed) (seen Seen) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
+func (o *Origin) Seen(feed *Feed) (seen Seen) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	if st := feed.Cur; st != nil {
 		seen.of, seen.UpTo = st, st.State.Watermark

@@ -5,13 +5,14 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // NoteUnsupported notes a verified message that this node can't read, which is a sign
 // of life, and reports whether it is the first of its kind.
 func (o *Origin) NoteUnsupported(err *signed.UnsupportedError) (first bool) {
-	o.Mu.Lock()
-	defer o.Mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 
 	o.heard = time.Now()
 
@@ -46,24 +47,61 @@ func (u *unsupported) why() string {
 
 // A summary is the part of an origin that readers see. It is immutable: a change replaces it.
 type summary struct {
-	lastErr     string
-	unsupported string // why a later release is needed
-
-	convicted, unlisted   bool
-	headIs, pageIs, heard time.Time
+	status    PeerStatus // the part of it that mu guards
+	waits     store.Unopened
+	level     time.Time
+	headText  string
+	headIs    time.Time
+	ended     bool
+	convicted bool
 }
 
-// publish replaces the summary by the present one. The caller holds Mu, or nothing runs yet.
+// publish replaces the summary by the present one. The caller holds mu, or nothing runs yet.
 func (o *Origin) publish() {
-	o.summary.Store(&summary{
-		lastErr:     o.LastErr,
-		unsupported: o.unread.why(),
-		convicted:   o.Convicted,
-		unlisted:    o.Unlisted,
-		headIs:      o.HeadIs,
-		pageIs:      o.pageIs,
-		heard:       o.heard,
-	})
+	newest := o.Mesh.Newest()
+	seen := &summary{
+		level: o.Mesh.level, headText: o.headText, headIs: o.headIs, ended: o.ended, convicted: o.convicted,
+	}
+
+	status := &seen.status
+	status.Domain = o.Domain
+	status.Watermark = newest.State.Watermark
+	status.Tip = max(o.Mesh.tip, status.Watermark)
+	status.LagRevisions = status.Tip - status.Watermark
+	status.Entries = newest.State.Live
+	status.Pending = newest.Missing.Len()
+	status.Hidden = o.Shown.stale
+	status.Shed = o.Shown.shed
+	status.LastHeard = o.heard
+	status.LastError = o.lastErr
+	status.NotExported = o.unlisted
+	status.Unsupported = o.unread.why()
+	status.LastPage = o.pageIs
+
+	for _, feed := range o.Feeds() {
+		if feed.Cur == nil {
+			continue
+		}
+
+		status.Records += uint64(feed.Cur.Used.Records)
+		status.Bytes += uint64(feed.Cur.Used.Bytes)
+
+		status.OverQuota += uint64(feed.Cur.Used.OverQuota)
+		for format, n := range feed.Cur.Used.Unopened {
+			seen.waits[format] += n
+		}
+	}
+
+	if private := o.Private.Cur; private != nil {
+		status.Entries += private.State.Live
+		status.Pending += private.Missing.Len()
+	}
+
+	o.summary.Store(seen)
+
+	if o.Mesh.Cur != nil && o.reached.Load() == nil {
+		o.findPosition()
+	}
 }
 
 // Status returns the state of the peering as this node observes it. No peer is called active
@@ -71,33 +109,27 @@ func (o *Origin) publish() {
 // "Peering").
 func (o *Origin) Status() PeerStatus {
 	seen := o.summary.Load()
-	held := o.Streams.summary.Load()
 	peering := o.Peering.Load()
-	limit := o.Streams.Quotas.Quota()
-	now, clock := time.Now(), o.Streams.Shown.Index.Clock.Now()
+	limit := o.Quota()
+	now, clock := time.Now(), o.Shown.Index.Clock.Now()
 
-	status := held.status
-	status.Position, _ = o.Streams.Position()
+	status := seen.status
+	status.Position, _ = o.Position()
 	status.RecordsLimit = limit.Records
 	status.BytesLimit = limit.Bytes
-	status.Unopened = held.waits.ByFormat()
-	status.LastHeard = seen.heard
-	status.LastError = seen.lastErr
-	status.NotExported = seen.unlisted
-	status.Unsupported = seen.unsupported
+	status.Unopened = seen.waits.ByFormat()
 	status.State = string(peering.State)
-	status.LastPage = seen.pageIs
 
 	if !seen.headIs.IsZero() {
 		status.HeadAge = max(0, clock.Sub(seen.headIs))
 	}
 
-	if !seen.pageIs.IsZero() {
-		status.PageAge = max(0, clock.Sub(seen.pageIs))
+	if !status.LastPage.IsZero() {
+		status.PageAge = max(0, clock.Sub(status.LastPage))
 	}
 
 	if status.LagRevisions > 0 {
-		status.LagSeconds = now.Sub(held.level).Seconds()
+		status.LagSeconds = now.Sub(seen.level).Seconds()
 	}
 
 	last, silentSince, asked := o.Answers.Last()

@@ -23,8 +23,8 @@ func newStream(id store.StreamID) *Stream {
 	return &Stream{Id: id, Owners: store.Owners{}, Missing: newMissingRecords()}
 }
 
-// A Feed is the sequence of an origin's streams to one audience, epoch after epoch. streams.mu
-// guards all fields except Aud and Busy. Cur and next are replaced while Change is held too.
+// A Feed is the sequence of an origin's streams to one audience, epoch after epoch. The origin's
+// mu guards all fields except Aud and Busy. Cur and next are replaced while change is held too.
 type Feed struct {
 	Aud  directory.Audience
 	Busy chan struct{} // has one item while a loop pulls page by page, so that no two do
@@ -36,7 +36,7 @@ type Feed struct {
 
 func newFeed(aud directory.Audience) Feed { return Feed{Aud: aud, Busy: make(chan struct{}, 1)} }
 
-// A feedPair is both feeds of an origin. Their streams' lock guards it.
+// A feedPair is both feeds of an origin.
 type feedPair struct {
 	Mesh    Feed // for the mesh
 	Private Feed // for this domain alone
@@ -88,23 +88,8 @@ func (f *Feed) existing(epoch uint64) *Stream {
 	return nil
 }
 
-// progress updates the tip and the level of a feed after a page was applied.
-func (f *Feed) progress(st *Stream, page *Page) {
-	if st != f.Newest() {
-		return
-	}
-
-	if n := len(page.Digests); n > 0 {
-		f.tip = max(f.tip, page.Digests[n-1].Revision)
-	}
-
-	if page.To == page.At && page.To >= f.tip {
-		f.level = time.Now()
-	}
-}
-
 // stream returns the stream of an epoch, and begins it if it is new; nil if the epoch is
-// over. The caller holds Change and streams.mu.
+// over. The caller holds change and mu.
 func (f *Feed) stream(id store.StreamID) *Stream {
 	if f.Cur == nil {
 		f.Cur = newStream(id)

@@ -1,37 +1,31 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A writer writes pages and records of an origin to disk.
-type writer struct {
-	cfg      *Config
-	domain   spiffeid.TrustDomain
-	store    *store.Store
-	refusals *RefusalLog
-	quotas   *quotas
-	shown    *shownIndex
-}
-
 // writePage writes a page in one transaction, so that it is accepted whole or not at all.
-// The caller holds Change.
-func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]recordgate.Opened,
-	saved func(floor time.Time) store.Origin) (done Changes, err error) {
-	floor := wr.shown.Index.Clock.Now()
+// The caller holds change.
+func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
+	opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
+	_, step := span.Start(ctx, span.Store)
+	defer func() { step.Done(err) }()
 
-	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
+	floor := o.Shown.Index.Clock.Now()
+
+	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
 		for _, d := range page.Digests {
-			effect, err := wr.applyDigest(st, t, page, d, opened[d.RID], floor)
+			effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
 			if err != nil {
 				return err
 			}
@@ -39,7 +33,7 @@ func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]rec
 			done.effects = append(done.effects, effect)
 		}
 
-		if t.State.Live > wr.entryLimit(st) && t.State.Live > st.State.Live {
+		if t.State.Live > o.entryLimit(st) && t.State.Live > st.State.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
 		}
 
@@ -50,7 +44,7 @@ func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]rec
 			return err
 		}
 
-		return t.SaveOrigin(wr.domain, saved(floor))
+		return t.SaveOrigin(o.Domain, o.saved(floor))
 	})
 
 	return done, err
@@ -58,17 +52,17 @@ func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]rec
 
 // entryLimit returns the number of entries that a stream may hold. A repeated pull doubles
 // it, because entries that the origin no longer announces stay until the end of the pull.
-func (wr *writer) entryLimit(st *Stream) uint64 {
+func (o *Origin) entryLimit(st *Stream) uint64 {
 	if st.RepullSince > 0 {
-		return 2 * uint64(wr.cfg.Quota)
+		return 2 * uint64(o.Cfg.Quota)
 	}
 
-	return uint64(wr.cfg.Quota)
+	return uint64(o.Cfg.Quota)
 }
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec recordgate.Opened,
+func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec recordgate.Opened,
 	now time.Time) (effect, error) {
 	old, err := t.Get(digest.RID)
 	if err != nil {
@@ -105,11 +99,11 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 	e := effect{digest: digest, missing: rec.Record == nil}
 	switch {
 	case rec.Record != nil:
-		e.entry = wr.keep(st, t, old, held, rec)
-	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta),
-		wr.quotas.missingRoom(st, t.Delta) <= 0:
+		e.entry = o.keep(st, t, old, held, rec)
+	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta),
+		o.missingRoom(st, t.Delta) <= 0:
 		e.missing = false
-		wr.overQuota(held)
+		o.overQuota(held)
 	}
 
 	if held.Record == store.RecordHeld {
@@ -125,7 +119,7 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 // refused record isn't requested again, because all holders have the same bytes by that
 // name. A record that exceeds a quota isn't requested again until there is room. The record
 // that it replaces counts as room.
-func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) *directory.Entry {
+func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) *directory.Entry {
 	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
 	if rec.Err != nil {
 		held.Record = store.RecordRefused
@@ -135,40 +129,41 @@ func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec reco
 			code = protocol.CodeOwnerForeign
 		}
 
-		wr.Counted(code)
+		o.Counted(code)
 
-		if wr.refusals.Lines.Allow(code, rec.From) {
-			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", held.H.String(), "err", rec.Err)
+		if o.Refusals.Lines.Allow(code, rec.From) {
+			o.Cfg.Logger.Warn("refused a record", "origin", o.Domain.Name(), "h", held.H.String(), "err", rec.Err)
 		}
 
 		return nil
 	}
 
 	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(rec.Stored.Size())
-	if !wr.quotas.hasRoom(st, t, old, held) {
-		wr.overQuota(held)
+	if !o.hasRoom(st, t, old, held) {
+		o.overQuota(held)
 		return nil
 	}
 
 	held.Format = rec.Format
 
-	return wr.shown.describe(rec.Entry, st.Id.Audience, held)
+	return o.Shown.describe(rec.Entry, st.Id.Audience, held)
 }
 
 // overQuota notes that there is no room for an entry's record.
-func (wr *writer) overQuota(h *store.Entry) {
+func (o *Origin) overQuota(h *store.Entry) {
 	h.Record = store.RecordOverQuota
-	wr.Counted(protocol.CodeQuota)
+	o.Counted(protocol.CodeQuota)
 }
 
-func (wr *writer) Counted(c protocol.Code) protocol.Code {
-	wr.refusals.ByOrigin.Add(wr.domain, c)
+// Counted counts a message of the origin, and returns its code.
+func (o *Origin) Counted(c protocol.Code) protocol.Code {
+	o.Refusals.ByOrigin.Add(o.Domain, c)
 	return c
 }
 
-// writeRecords writes records of entries that still lack them. The caller holds Change.
-func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
-	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
+// writeRecords writes records of entries that still lack them. The caller holds change.
+func (o *Origin) writeRecords(st *Stream, opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
+	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
 		for rid, rec := range opened {
 			held, err := t.Get(rid)
 			if err != nil {
@@ -181,7 +176,7 @@ func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]recordgate.O
 
 			was := *held
 
-			entry := wr.keep(st, t, &was, held, rec)
+			entry := o.keep(st, t, &was, held, rec)
 			if held.Record == store.RecordHeld {
 				if err := t.PutRecord(held, rec.Stored); err != nil {
 					return err

@@ -1,0 +1,143 @@
+package replica
+
+import (
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// ShownStream returns the stream of an audience that is shown, or nil.
+func (o *Origin) ShownStream(aud directory.Audience) *Stream {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if f := o.FeedOf(aud); f != nil {
+		return f.Cur
+	}
+
+	return nil
+}
+
+// Since returns the revision after which to pull.
+func (o *Origin) Since(feed *Feed) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return feed.Newest().State.Watermark
+}
+
+// caughtUp reports whether the origin's private stream is complete here up to position.
+func (o *Origin) caughtUp(position directory.Position) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	st := o.Private.Cur
+	if st == nil {
+		return false
+	}
+
+	have := directory.Position{Epoch: st.Id.Epoch, Revision: min(st.State.Watermark, st.Missing.complete())}
+
+	return !have.Before(position)
+}
+
+// Blank reports whether a feed has no stream here.
+func (o *Origin) Blank(feed *Feed) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return feed.Cur == nil && feed.next == nil
+}
+
+// Fit returns the stream of a page, and reports whether the page will be applicable once
+// the stream has reached done (apt). full reports that an applicable page exceeds the quotas.
+func (o *Origin) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
+	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	feed := o.FeedOf(page.Audience)
+
+	st := feed.existing(page.Epoch)
+	if st == nil {
+		if page.Epoch < feed.Newest().Id.Epoch {
+			return id, false, false
+		}
+
+		st = newStream(id) // which the page begins
+	}
+
+	mark := st.State.Watermark
+	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
+
+	return id, apt && o.full(st, store.Usage{}), apt
+}
+
+// Ahead is the position of a stream after the pages under way are applied; zero if no page
+// is under way.
+type Ahead struct{ Epoch, Watermark uint64 }
+
+// Position returns the position up to which readers see every announced change. A missing
+// record delays it only until a request for that record has failed.
+func (o *Origin) Position() (directory.Position, bool) {
+	if reached := o.reached.Load(); reached != nil {
+		return *reached, true
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if o.Mesh.Cur == nil {
+		return directory.Position{}, false
+	}
+
+	return o.findPosition(), true
+}
+
+// findPosition computes the position of the mesh stream that is shown. The caller holds mu.
+func (o *Origin) findPosition() directory.Position {
+	if o.unshown || o.swapping {
+		return o.shownUpTo
+	}
+
+	position := directory.Position{Epoch: o.Mesh.Cur.Id.Epoch, Revision: o.Mesh.Cur.State.Watermark}
+	if h := o.head; h != nil && h.Epoch == position.Epoch && h.Tip <= position.Revision {
+		position.Revision = max(position.Revision, h.At) // nothing changed here in between (rule G5)
+	}
+
+	position.Revision = min(position.Revision, o.Mesh.Cur.Missing.complete())
+
+	o.reached.Store(&position)
+	o.shownUpTo = position
+
+	return position
+}
+
+// Behind reports whether the origin is known to have announced more than is here.
+func (o *Origin) Behind() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.Mesh.Newest().State.Watermark < o.Mesh.tip
+}
+
+// newestEpoch returns the newest epoch that is followed of a stream.
+func (o *Origin) newestEpoch(aud directory.Audience) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.FeedOf(aud).Newest().Id.Epoch
+}
+
+// ChainOf returns a feed's stream that is shown and its state, and whether one of a newer
+// epoch is gathered beside it.
+func (o *Origin) ChainOf(feed *Feed) (st *Stream, state store.State, gathering bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if feed.Cur != nil {
+		state = feed.Cur.State
+	}
+
+	return feed.Cur, state, feed.next != nil
+}
