@@ -24,10 +24,10 @@ func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
 				a, b := p.all[0], p.all[1]
 				within(t, 20*time.Second, "both see both", p.allSee(p.all))
 				p.wire.SetCut(func(string, string) bool { return true })
-				a.contactWith(b).hangUp()
+				a.transport.hangUp(a.contactWith(b))
 				synctest.Wait()
 
-				if a.contactWith(b).link() != nil {
+				if a.linkTo(b) != nil {
 					t.Fatal("there is a link")
 				}
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // MaxHead bounds one head of an exchange, in bytes: with ext and crit of the largest size.
@@ -67,7 +68,7 @@ func (e *exchange) receive() ([]byte, error) {
 		return nil, e.refuse(err)
 	}
 
-	if err := e.pay(len(msg)); err != nil {
+	if err := e.t.pay(e.id, len(msg)); err != nil {
 		return nil, err
 	}
 
@@ -94,7 +95,7 @@ func (e *exchange) receive() ([]byte, error) {
 		size += len(h)
 	}
 
-	if err := e.pay(size); err != nil {
+	if err := e.t.pay(e.id, size); err != nil {
 		return nil, err
 	}
 
@@ -103,18 +104,18 @@ func (e *exchange) receive() ([]byte, error) {
 	return msg, nil
 }
 
-// pay waits until that number of bytes is within the node's pace. Streams and links share
+// pay waits until that number of bytes is within a node's pace. Streams and links share
 // one pace, because a node could otherwise evade the limit of its links by streams.
-func (e *exchange) pay(bytes int) error {
-	e.t.mu.Lock()
-	contact, err := e.t.contact(e.id)
-	e.t.mu.Unlock()
+func (t *transport) pay(id spiffeid.ID, bytes int) error {
+	t.mu.Lock()
+	contact, err := t.contact(id)
+	t.mu.Unlock()
 
 	if err != nil {
 		return err
 	}
 
-	return contact.pay(bytes)
+	return contact.pay(t.ctx, bytes)
 }
 
 func (e *exchange) refuse(err error) error {

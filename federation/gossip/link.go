@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,15 +59,14 @@ var errFrame = errors.New("not a frame")
 // A contact holds the links of one node and the frames that wait for it. At most
 // maxDomainNodes contacts of one domain are kept, and idle ones are removed.
 type contact struct {
-	t      *transport
 	id     spiffeid.ID
 	queue  chan outgoing
 	pace   *rate.Limiter
 	shared *rate.Limiter // of all contacts of its domain
-	resume time.Time     // of dialling, after failures; run's own
+	resume time.Time     // of dialling, after failures; deliver's own
 	retry  *backoff.ExponentialBackOff
 
-	// guarded by t.mu
+	// guarded by the transport's mu
 	address  string    // last stated by the node itself; "" before the first connection
 	met      time.Time // last sign of the authenticated node; zero before the first connection
 	dialled  *link
@@ -106,13 +106,13 @@ func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	}
 
 	c := &contact{
-		t: t, id: id, queue: make(chan outgoing, queuedEach),
+		id: id, queue: make(chan outgoing, queuedEach),
 		pace: rate.NewLimiter(paceBytes, paceBurst), shared: t.paces[id.TrustDomain()],
 		retry: backoff.NewExponentialBackOff(),
 	}
 	c.retry.InitialInterval, c.retry.MaxInterval = retryFirst, retryMost
 	t.contacts[id] = c
-	t.spawnLocked(c.run)
+	t.spawnLocked(func() { t.deliver(c) })
 
 	return c, nil
 }
@@ -161,8 +161,8 @@ func (t *transport) address(id spiffeid.ID) (string, bool) {
 	return t.addressOf(id)
 }
 
-// run sends queued frames over the contact's link, and dials one if there is none.
-func (c *contact) run() {
+// deliver sends a contact's queued frames over its link, and dials one if there is none.
+func (t *transport) deliver(c *contact) {
 	idle := time.NewTicker(contactIdle)
 	defer idle.Stop()
 
@@ -170,46 +170,46 @@ func (c *contact) run() {
 	for {
 		select {
 		case f := <-c.queue:
-			c.send(f)
+			t.send(c, f)
 			busy = true
 		case <-idle.C:
-			if !busy && c.forget() {
+			if !busy && t.forget(c) {
 				return
 			}
 
 			busy = false
-		case <-c.t.ctx.Done():
+		case <-t.ctx.Done():
 			return
 		}
 	}
 }
 
 // forget removes a contact that has no link and no queued frame. It reports whether it did.
-func (c *contact) forget() bool {
-	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
+func (t *transport) forget(c *contact) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
 	if c.dialled != nil || c.accepted != nil || len(c.queue) > 0 {
 		return false
 	}
 
-	if delete(c.t.contacts, c.id); c.t.known(c.id.TrustDomain()) == 0 {
-		delete(c.t.paces, c.id.TrustDomain())
+	if delete(t.contacts, c.id); t.known(c.id.TrustDomain()) == 0 {
+		delete(t.paces, c.id.TrustDomain())
 	}
 
 	return true
 }
 
-func (c *contact) send(outgoing outgoing) {
-	link := c.link()
+func (t *transport) send(c *contact, outgoing outgoing) {
+	link := t.linkOf(c)
 	if link == nil {
-		if link = c.redial(); link == nil {
+		if link = t.redial(c); link == nil {
 			return // the frame is dropped, as in a network
 		}
 	}
 
 	// The peering or the audience may have changed since the frame was queued.
-	if !c.t.cfg.Allow(c.id) || outgoing.may != nil && !outgoing.may(c.id.TrustDomain()) {
+	if !t.cfg.Allow(c.id) || outgoing.may != nil && !outgoing.may(c.id.TrustDomain()) {
 		return
 	}
 
@@ -220,7 +220,7 @@ func (c *contact) send(outgoing outgoing) {
 	}
 
 	if err != nil {
-		c.t.drop(link.raw)
+		t.drop(link.raw)
 		return
 	}
 
@@ -228,14 +228,14 @@ func (c *contact) send(outgoing outgoing) {
 	if time.Since(time.Unix(0, link.heard.Load())) > quietAfter && link.asked.CompareAndSwap(false, true) {
 		_ = link.SetReadDeadline(time.Now().Add(patience))
 		if link.send(frame(frameAsk, nil)) != nil {
-			c.t.drop(link.raw)
+			t.drop(link.raw)
 		}
 	}
 }
 
-func (c *contact) link() *link {
-	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
+func (t *transport) linkOf(c *contact) *link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
 	if c.dialled != nil {
 		return c.dialled
@@ -244,25 +244,25 @@ func (c *contact) link() *link {
 	return c.accepted
 }
 
-// redial dials a link. If that fails, it returns nil and drops the queued frames. After a
+// redial dials a contact's link. If that fails, it returns nil and drops the queued frames. After a
 // failure it returns nil until c.resume.
-func (c *contact) redial() *link {
+func (t *transport) redial(c *contact) *link {
 	if time.Now().Before(c.resume) {
 		return nil
 	}
 
 	err := errNoAddress
-	if address, ok := c.t.address(c.id); ok {
+	if address, ok := t.address(c.id); ok {
 		var s *secured
-		if s, err = c.t.dial(c.t.ctx, address, c.id, forPackets); err == nil {
+		if s, err = t.dial(t.ctx, address, c.id, forPackets); err == nil {
 			c.retry.Reset()
-			return c.attach(&c.dialled, s)
+			return t.attach(c, &c.dialled, s)
 		}
 	}
 
-	c.t.cfg.Logger.Debug("gossip: no connection to a member", "node", c.id.String(), "err", err)
+	t.cfg.Logger.Debug("gossip: no connection to a member", "node", c.id.String(), "err", err)
 
-	c.resume = time.Now().Add(c.t.cfg.Stretch(c.retry.NextBackOff()))
+	c.resume = time.Now().Add(t.cfg.Stretch(c.retry.NextBackOff()))
 	for {
 		select {
 		case <-c.queue:
@@ -282,40 +282,40 @@ func (t *transport) adopt(secured *secured) error {
 		return err
 	}
 
-	contact.attach(&contact.accepted, secured)
+	t.attach(contact, &contact.accepted, secured)
 
 	return nil
 }
 
 // attach stores a new link in place, closes the link that was there, and starts to read from
 // the new one until it ends.
-func (c *contact) attach(place **link, secured *secured) *link {
+func (t *transport) attach(c *contact, place **link, secured *secured) *link {
 	l := &link{secured: secured, ends: time.Now().Add(maxLinkAge)}
 	if secured.expires.Before(l.ends) {
 		l.ends = secured.expires
 	}
 
 	l.hear()
-	c.t.mu.Lock()
+	t.mu.Lock()
 	old := *place
 	*place = l
-	c.t.spawnLocked(func() {
-		c.read(l)
-		c.detach(l)
+	t.spawnLocked(func() {
+		t.read(c, l)
+		t.detach(c, l)
 	})
-	c.t.mu.Unlock()
+	t.mu.Unlock()
 
 	if old != nil {
-		c.t.drop(old.raw)
+		t.drop(old.raw)
 	}
 
 	return l
 }
 
-func (c *contact) detach(link *link) {
-	c.t.drop(link.raw)
-	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
+func (t *transport) detach(c *contact, link *link) {
+	t.drop(link.raw)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
 	if c.dialled == link {
 		c.dialled = nil
@@ -328,44 +328,44 @@ func (c *contact) detach(link *link) {
 	c.met = time.Unix(0, link.heard.Load())
 }
 
-// hangUp closes the contact's links.
-func (c *contact) hangUp() {
-	c.t.mu.Lock()
+// hangUp closes a contact's links.
+func (t *transport) hangUp(c *contact) {
+	t.mu.Lock()
 	links := slices.DeleteFunc([]*link{c.dialled, c.accepted}, func(l *link) bool { return l == nil })
-	c.t.mu.Unlock()
+	t.mu.Unlock()
 
 	for _, l := range links {
-		c.t.drop(l.raw)
+		t.drop(l.raw)
 	}
 }
 
-func (c *contact) read(link *link) {
+func (t *transport) read(c *contact, link *link) {
 	r := bufio.NewReader(link)
 	for {
 		kind, body, err := readFrame(r)
 		if errors.Is(err, errFrame) {
-			c.t.cfg.Refused("too_large")
+			t.cfg.Refused("too_large")
 		}
 
 		if err != nil {
 			return
 		}
 
-		if !c.t.cfg.Allow(c.id) || link.judge() != nil {
-			c.t.cfg.Refused("not_allowed")
+		if !t.cfg.Allow(c.id) || link.judge() != nil {
+			t.cfg.Refused("not_allowed")
 			return
 		}
 
 		link.hear()
 		// Backpressure: while the pace is exceeded, the link is not read. Waiting bytes are
 		// neither decrypted nor parsed nor dropped.
-		if c.pay(len(body)) != nil {
+		if c.pay(t.ctx, len(body)) != nil {
 			return
 		}
 
 		switch kind {
 		case framePacket:
-			c.receive(body)
+			t.receive(c.id, body)
 		case frameAsk:
 			if link.send(frame(frameHere, nil)) != nil {
 				return
@@ -375,34 +375,34 @@ func (c *contact) read(link *link) {
 }
 
 // pay waits until the cost of a frame with that number of bytes is within the paces.
-func (c *contact) pay(bytes int) error {
+func (c *contact) pay(ctx context.Context, bytes int) error {
 	cost := paceFrame + bytes
-	if err := c.pace.WaitN(c.t.ctx, cost); err != nil {
+	if err := c.pace.WaitN(ctx, cost); err != nil {
 		return err
 	}
 
-	return c.shared.WaitN(c.t.ctx, cost)
+	return c.shared.WaitN(ctx, cost)
 }
 
 // receive filters one packet, and passes its messages to the inbox and the rest to
 // memberlist.
-func (c *contact) receive(packet []byte) {
+func (t *transport) receive(from spiffeid.ID, packet []byte) {
 	var (
 		rest     []byte
 		messages [][]byte
 	)
 
-	err := c.t.cfg.Panics.Run(contain.Gossip, func() (err error) {
-		rest, messages, err = c.t.filter.packet(c.id, packet)
+	err := t.cfg.Panics.Run(contain.Gossip, func() (err error) {
+		rest, messages, err = t.filter.packet(from, packet)
 		return err
 	})
 	if err != nil {
-		c.t.cfg.Refused(reasonOf(err))
+		t.cfg.Refused(reasonOf(err))
 		return
 	}
 
 	for _, m := range messages {
-		c.t.take(c.id, news{message: slices.Clone(m)})
+		t.take(from, news{message: slices.Clone(m)})
 	}
 
 	if rest == nil {
@@ -410,8 +410,8 @@ func (c *contact) receive(packet []byte) {
 	}
 
 	select {
-	case c.t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{c.id}, Timestamp: time.Now()}:
-	case <-c.t.ctx.Done():
+	case t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{from}, Timestamp: time.Now()}:
+	case <-t.ctx.Done():
 	}
 }
 

@@ -309,7 +309,7 @@ func TestAPeeringThatEnds(t *testing.T) {
 		b.publish("x", []byte("after"))
 		time.Sleep(2 * time.Second)
 
-		if c := a.contactWith(b); c != nil && c.link() != nil {
+		if a.contactWith(b) != nil && a.linkTo(b) != nil {
 			t.Error("its link is still there")
 		}
 

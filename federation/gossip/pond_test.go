@@ -220,3 +220,6 @@ func (f *frog) contactWith(other *frog) *contact {
 
 	return f.transport.contacts[other.id]
 }
+
+// linkTo is the link with another frog that there is a contact with, nil for none.
+func (f *frog) linkTo(other *frog) *link { return f.transport.linkOf(f.contactWith(other)) }

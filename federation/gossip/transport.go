@@ -442,6 +442,6 @@ func (t *transport) expel() {
 	t.mu.Unlock()
 
 	for _, c := range slices.DeleteFunc(all, func(c *contact) bool { return t.cfg.Allow(c.id) }) {
-		c.hangUp()
+		t.hangUp(c)
 	}
 }

@@ -99,7 +99,7 @@ func TestPacketsNeverBlock(t *testing.T) {
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		time.Sleep(10 * time.Second)
 
-		if a.contactWith(b).link() == nil {
+		if a.linkTo(b) == nil {
 			t.Fatal("there is no link")
 		}
 
@@ -116,9 +116,9 @@ func TestPacketsNeverBlock(t *testing.T) {
 			t.Errorf("1000 packets took %s; dropped %d", time.Since(start), a.count("queue_full"))
 		}
 
-		within(t, 30*time.Second, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
+		within(t, 30*time.Second, "the link is given up", func() bool { return a.linkTo(b) == nil })
 		p.wire.SetCut(nil)
-		within(t, time.Minute, "there is a link again", func() bool { return a.contactWith(b).link() != nil })
+		within(t, time.Minute, "there is a link again", func() bool { return a.linkTo(b) != nil })
 	})
 }
 
@@ -131,15 +131,15 @@ func TestASilentLinkIsGivenUp(t *testing.T) {
 		a, b := p.all[0], p.all[1]
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		time.Sleep(10 * time.Second)
-		before := a.contactWith(b).link()
+		before := a.linkTo(b)
 		time.Sleep(5 * time.Minute)
 
-		if before == nil || a.contactWith(b).link() != before {
+		if before == nil || a.linkTo(b) != before {
 			t.Error("a link in use didn't last")
 		}
 
 		p.wire.SetCut(func(string, string) bool { return true })
-		within(t, 2*time.Minute, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
+		within(t, 2*time.Minute, "the link is given up", func() bool { return a.linkTo(b) == nil })
 		p.wire.SetCut(nil)
 		within(t, time.Minute, "both see both again", p.allSee(p.all))
 	})
@@ -154,10 +154,10 @@ func TestALinkHasAnAge(t *testing.T) {
 		defer p.drain()
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		time.Sleep(10 * time.Second)
-		before := p.all[0].contactWith(p.all[1]).link()
+		before := p.all[0].linkTo(p.all[1])
 		time.Sleep(maxLinkAge + time.Minute)
 
-		if now := p.all[0].contactWith(p.all[1]).link(); now == before || before == nil {
+		if now := p.all[0].linkTo(p.all[1]); now == before || before == nil {
 			t.Errorf("the link is %p after an hour, and was %p", now, before)
 		}
 
@@ -190,7 +190,7 @@ func TestALinkEndsWithItsAuthority(t *testing.T) {
 		b.publish("y", []byte("after of b"))
 		time.Sleep(time.Minute)
 
-		if c := a.contactWith(b); c != nil && c.link() != nil {
+		if a.contactWith(b) != nil && a.linkTo(b) != nil {
 			t.Error("the link is still there")
 		}
 

@@ -83,6 +83,13 @@ func (n *Network) Listen(address string) net.Listener {
 	return l
 }
 
+func (n *Network) unlisten(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	delete(n.listeners, address)
+}
+
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.waiting:
@@ -94,9 +101,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 func (l *listener) Close() error {
 	l.once.Do(func() {
-		l.network.mu.Lock()
-		delete(l.network.listeners, l.address)
-		l.network.mu.Unlock()
+		l.network.unlisten(l.address)
 		close(l.closed)
 	})
 
@@ -173,9 +178,14 @@ func newHalf(n *Network, from, to string) *half {
 	return &half{network: n, from: from, to: to, changed: make(chan struct{})}
 }
 
-func (h *half) kick() {
+func (h *half) kick() { h.change(func() {}) }
+
+// change sets fields, and wakes those that wait.
+func (h *half) change(set func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	set()
 	h.kickLocked()
 }
 
@@ -280,18 +290,17 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
+func (n *Network) remove(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	delete(n.conns, c)
+}
+
 func (c *conn) Close() error {
-	c.network.mu.Lock()
-	delete(c.network.conns, c)
-	c.network.mu.Unlock()
-	c.in.mu.Lock()
-	c.in.readerGone = true
-	c.in.kickLocked()
-	c.in.mu.Unlock()
-	c.out.mu.Lock()
-	c.out.writerGone = true
-	c.out.kickLocked()
-	c.out.mu.Unlock()
+	c.network.remove(c)
+	c.in.change(func() { c.in.readerGone = true })
+	c.out.change(func() { c.out.writerGone = true })
 
 	return nil
 }
@@ -304,19 +313,13 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	c.in.readBefore = t
-	c.in.kickLocked()
+	c.in.change(func() { c.in.readBefore = t })
 
 	return nil
 }
 
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.out.writeBefore = t
-	c.out.kickLocked()
+	c.out.change(func() { c.out.writeBefore = t })
 
 	return nil
 }
