@@ -189,7 +189,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		b.origin.register("more", 600)
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
+		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}

@@ -14,26 +14,27 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// access decides which domains may send requests to this node, and for which streams.
-type access struct {
+// peers says which domains may send requests to this node, and for which streams, and selects the
+// nodes to which this node sends requests.
+type peers struct {
 	cfg     *Config
 	origins *replica.Set
 }
 
-func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
-	if td == a.cfg.Domain {
+func (ps peers) speaksTo(td spiffeid.TrustDomain) bool {
+	if td == ps.cfg.Domain {
 		return true
 	}
 
-	o := a.origins.Get(td)
+	o := ps.origins.Get(td)
 
 	return o != nil && o.Accepts()
 }
 
 // listsNode reports whether the newest key document of a peer has a key of a node. Until this node has one,
 // right after the peering began, it takes every node of the peer.
-func (a *access) listsNode(id spiffeid.ID) bool {
-	doc, _, ok := a.cfg.Keys.Keys(id.TrustDomain())
+func (ps peers) listsNode(id spiffeid.ID) bool {
+	doc, _, ok := ps.cfg.Keys.Keys(id.TrustDomain())
 
 	return !ok || slices.ContainsFunc(doc.Keys, func(key signed.SigningKey) bool { return key.Node == id })
 }
@@ -88,16 +89,16 @@ func (n *newcomers) isNew(id spiffeid.ID, now time.Time) bool {
 
 // lists reports whether a domain may have the mesh stream of origin, according to the
 // origin's own key document.
-func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
-	if td == a.cfg.Domain || td == origin {
+func (ps peers) lists(origin, td spiffeid.TrustDomain) bool {
+	if td == ps.cfg.Domain || td == origin {
 		return true
 	}
 
 	var doc *signed.KeyDocument
-	if origin == a.cfg.Domain {
-		doc = a.cfg.Source.KeyDocument()
+	if origin == ps.cfg.Domain {
+		doc = ps.cfg.Source.KeyDocument()
 	} else {
-		doc, _, _ = a.cfg.Keys.Keys(origin)
+		doc, _, _ = ps.cfg.Keys.Keys(origin)
 	}
 
 	if doc == nil {
@@ -115,12 +116,12 @@ func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 
 // audiences returns the audiences of the own domain's streams: the mesh if its key document lists
 // a domain, and each domain that may send requests at present.
-func (a *access) audiences() (all []directory.Audience) {
-	if doc := a.cfg.Source.KeyDocument(); doc != nil && len(doc.Mesh) > 0 {
+func (ps peers) audiences() (all []directory.Audience) {
+	if doc := ps.cfg.Source.KeyDocument(); doc != nil && len(doc.Mesh) > 0 {
 		all = append(all, directory.Mesh)
 	}
 
-	for _, origin := range a.origins.All() {
+	for _, origin := range ps.origins.All() {
 		if origin.Accepts() {
 			all = append(all, directory.Only(origin.Domain))
 		}
@@ -131,8 +132,8 @@ func (a *access) audiences() (all []directory.Audience) {
 
 // keysIssue returns the issue of a domain's key document that this node can serve; zero if
 // none.
-func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
-	doc, _, ok := a.cfg.Keys.Keys(origin)
+func (ps peers) keysIssue(origin spiffeid.TrustDomain) directory.Position {
+	doc, _, ok := ps.cfg.Keys.Keys(origin)
 	if !ok {
 		return directory.Position{}
 	}
@@ -143,52 +144,46 @@ func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 // unsigned returns a channel that fires after replica.KeysEvery if the own domain has agreed
 // on a key document that this node doesn't sign yet, because no other signal reports that
 // signature. Otherwise it returns nil.
-func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
-	if origin != a.cfg.Domain {
+func (ps peers) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
+	if origin != ps.cfg.Domain {
 		return nil
 	}
 
-	if doc := a.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == a.keysIssue(origin) {
+	if doc := ps.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == ps.keysIssue(origin) {
 		return nil
 	}
 
 	return time.After(replica.KeysEvery)
 }
 
-func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
-	if origin == a.cfg.Domain {
-		return a.cfg.Source.Changed()
+func (ps peers) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
+	if origin == ps.cfg.Domain {
+		return ps.cfg.Source.Changed()
 	}
 
-	return a.origins.Changed()
-}
-
-// neighbours selects the nodes to send requests to.
-type neighbours struct {
-	cfg     *Config
-	origins *replica.Set
+	return ps.origins.Changed()
 }
 
 // siblings returns up to n other nodes of the own domain, in random order.
-func (nb *neighbours) siblings(n int) (some []protocol.Node) {
-	if nb.cfg.Siblings == nil {
+func (ps peers) siblings(n int) (some []protocol.Node) {
+	if ps.cfg.Siblings == nil {
 		return nil
 	}
 
-	bases := slices.Clone(nb.cfg.Siblings())
+	bases := slices.Clone(ps.cfg.Siblings())
 	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
 
 	for _, base := range bases[:min(n, len(bases))] {
-		some = append(some, protocol.Node{Domain: nb.cfg.Domain, Base: base})
+		some = append(some, protocol.Node{Domain: ps.cfg.Domain, Base: base})
 	}
 
 	return some
 }
 
 // others returns one node of each other active peer, in random order.
-func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
+func (ps peers) others(but spiffeid.TrustDomain) []protocol.Node {
 	var all []protocol.Node
-	for _, origin := range nb.origins.All() {
+	for _, origin := range ps.origins.All() {
 		if origin.Domain == but || !origin.Accepts() {
 			continue
 		}
@@ -204,16 +199,16 @@ func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 }
 
 // holders returns the nodes that may have a stream's records, in the order of requests.
-func (nb *neighbours) holders(origin *replica.Origin, aud directory.Audience) []protocol.Node {
+func (ps peers) holders(origin *replica.Origin, aud directory.Audience) []protocol.Node {
 	var all []protocol.Node
-	if nb.cfg.Siblings != nil {
-		for _, base := range nb.cfg.Siblings() {
-			all = append(all, protocol.Node{Domain: nb.cfg.Domain, Base: base})
+	if ps.cfg.Siblings != nil {
+		for _, base := range ps.cfg.Siblings() {
+			all = append(all, protocol.Node{Domain: ps.cfg.Domain, Base: base})
 		}
 	}
 
 	if all = append(all, origin.Contacts.Nodes()...); aud == directory.Mesh {
-		all = append(all, nb.others(origin.Domain)...)
+		all = append(all, ps.others(origin.Domain)...)
 	}
 
 	return all

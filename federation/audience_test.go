@@ -281,7 +281,7 @@ func TestAChangedListTakesEffectAtOnce(t *testing.T) {
 		}
 
 		tr.origin.list(beta)
-		eventually(t, 5*time.Second, "beta knows the new list", func() bool { return !tr.b.access.lists(alpha, gamma) })
+		eventually(t, 5*time.Second, "beta knows the new list", func() bool { return !tr.b.peers.lists(alpha, gamma) })
 		tr.tell = nil
 		tr.ear.forget()
 		second := tr.canary()
@@ -307,7 +307,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.canary()
 		o := tr.b.origins.Get(alpha)
 		giver := protocol.Node{Domain: alpha, Base: tr.a.base}
-		must(t, tr.b.puller.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
+		must(t, tr.b.follower.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
 
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
@@ -327,7 +327,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta)
 		must(t, tr.b.receiver.refreshKeys(t.Context(), o, giver))
 		tr.canary()
-		must(t, tr.b.puller.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
+		must(t, tr.b.follower.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
 
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)

@@ -90,7 +90,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 
 			return body
 		}
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(), s); !errors.Is(err,
+		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(), s); !errors.Is(err,
 			context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
@@ -117,7 +117,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 
 		for _, f := range o.Feeds() {
-			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base},
+			must(t, p.b2.follower.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base},
 				unlimited(t.Context())))
 		}
 

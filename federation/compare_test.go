@@ -84,7 +84,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
 
-			if c.want && b.beta.gate.oldPage(o, other) == nil {
+			if c.want && b.beta.receiver.oldPage(o, other) == nil {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}
@@ -115,17 +115,17 @@ func TestComparingIsBounded(t *testing.T) {
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
 		upTo := o.Since(&o.Mesh)
 
-		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, 0, upTo)
+		reached, whole, err := b.beta.follower.crossCheck(t.Context(), o, &o.Mesh, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
 
-		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, reached,
+		if reached, whole, err := b.beta.follower.crossCheck(t.Context(), o, &o.Mesh, self, reached,
 			upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
 
-		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Mesh, self, upTo,
+		if _, whole, err := b.beta.follower.crossCheck(t.Context(), o, &o.Mesh, self, upTo,
 			upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}

@@ -97,7 +97,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Mesh, n, unlimited(t.Context())))
+	must(t, b.follower.pullAll(t.Context(), o, &o.Mesh, n, unlimited(t.Context())))
 	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Since(&o.Mesh))
 	limit = ""
 
@@ -118,7 +118,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
 
-			must(t, b.puller.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
+			must(t, b.follower.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
 			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Since(f))
 		}
 
@@ -129,7 +129,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		}
 
 		if i%8 == 4 {
-			must(t, b.puller.repull(t.Context(), o, &o.Mesh, o.Mesh.Cur, n, 1<<20))
+			must(t, b.follower.repull(t.Context(), o, &o.Mesh, o.Mesh.Cur, n, 1<<20))
 		}
 	}
 }
@@ -281,7 +281,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Mesh, protocol.Node{Domain: alpha, Base: source.base},
+	must(t, b.follower.pullAll(t.Context(), o, &o.Mesh, protocol.Node{Domain: alpha, Base: source.base},
 		unlimited(t.Context())))
 
 	if shown := b.shown(alpha); len(shown) < 5 {

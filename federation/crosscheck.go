@@ -9,27 +9,16 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A crossChecker compares an origin's pages and key documents received here with those that
-// other nodes received.
-type crossChecker struct {
-	cfg        *Config
-	client     *protocol.Client
-	neighbours *neighbours
-	receiver   *receiver
-	gate       *gate
-	evidence   reporter
-}
-
 // crossChecks compares new pages of an origin with other domains and with nodes of the own
 // domain, until ctx ends. An equivocating origin shows its contradictory pages to different
 // nodes. Of a busy stream it compares a part. Comparisons with siblings and with domains
 // progress independently, so that unreachable domains do not cause repeated requests to
 // siblings.
-func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) {
+func (fl *follower) crossChecks(ctx context.Context, origin *replica.Origin) {
 	var done [2]crossed
-	for wait(ctx, nil, c.cfg.headPause()) {
+	for wait(ctx, nil, fl.cfg.headPause()) {
 		for i, f := range origin.Feeds() {
-			c.crossFeed(ctx, origin, f, &done[i])
+			fl.crossFeed(ctx, origin, f, &done[i])
 		}
 	}
 }
@@ -37,32 +26,32 @@ func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) 
 // crossed is the progress of a stream's comparisons.
 type crossed struct{ siblings, domains replica.Seen }
 
-func (c *crossChecker) crossFeed(ctx context.Context, origin *replica.Origin, feed *replica.Feed, done *crossed) {
+func (fl *follower) crossFeed(ctx context.Context, origin *replica.Origin, feed *replica.Feed, done *crossed) {
 	now := origin.Seen(feed)
 	if feed == &origin.Mesh {
 		now.Keys = origin.Keys.NewestText()
 	}
 
 	done.siblings.Compare(now, func(since uint64) (uint64, bool) {
-		return c.crossSiblings(ctx, origin, feed, since, now.UpTo)
+		return fl.crossSiblings(ctx, origin, feed, since, now.UpTo)
 	})
 
 	if feed == &origin.Mesh {
 		done.domains.Compare(now, func(since uint64) (uint64, bool) {
-			return c.crossDomains(ctx, origin, since, now.UpTo)
+			return fl.crossDomains(ctx, origin, since, now.UpTo)
 		})
 	}
 }
 
 // crossSiblings compares with nodes of the own domain. It returns the revision reached, and
 // whether every node that answered was compared completely.
-func (c *crossChecker) crossSiblings(ctx context.Context, origin *replica.Origin, feed *replica.Feed, since,
+func (fl *follower) crossSiblings(ctx context.Context, origin *replica.Origin, feed *replica.Feed, since,
 	upTo uint64) (reached uint64, enough bool) {
 	reached, enough = upTo, true
-	for _, node := range c.neighbours.siblings(crossSiblings) {
-		switch as, whole, err := c.crossCheck(ctx, origin, feed, node, since, upTo); {
+	for _, node := range fl.peers.siblings(crossSiblings) {
+		switch as, whole, err := fl.crossCheck(ctx, origin, feed, node, since, upTo); {
 		case err != nil: // the sibling compares with this node once it is back
-			c.notCompared(origin, node, err)
+			fl.notCompared(origin, node, err)
 		case whole:
 			reached = min(reached, as)
 		default:
@@ -75,9 +64,9 @@ func (c *crossChecker) crossSiblings(ctx context.Context, origin *replica.Origin
 
 // crossDomains compares with nodes of other domains. It returns the revision reached, and
 // whether the comparison covered crossDomains of them, or all if there are fewer.
-func (c *crossChecker) crossDomains(ctx context.Context, origin *replica.Origin, since, upTo uint64) (reached uint64,
+func (fl *follower) crossDomains(ctx context.Context, origin *replica.Origin, since, upTo uint64) (reached uint64,
 	enough bool) {
-	others, asked := c.neighbours.others(origin.Domain), 0
+	others, asked := fl.peers.others(origin.Domain), 0
 
 	reached = upTo
 	for i, node := range others {
@@ -85,9 +74,9 @@ func (c *crossChecker) crossDomains(ctx context.Context, origin *replica.Origin,
 			break
 		}
 
-		as, whole, err := c.crossCheck(ctx, origin, &origin.Mesh, node, since, upTo)
+		as, whole, err := fl.crossCheck(ctx, origin, &origin.Mesh, node, since, upTo)
 		if err != nil {
-			c.notCompared(origin, node, err)
+			fl.notCompared(origin, node, err)
 		} else if whole {
 			asked++
 			reached = min(reached, as)
@@ -97,22 +86,22 @@ func (c *crossChecker) crossDomains(ctx context.Context, origin *replica.Origin,
 	return reached, asked == min(crossDomains, len(others))
 }
 
-func (c *crossChecker) notCompared(o *replica.Origin, n protocol.Node, err error) {
-	c.cfg.Logger.Debug("comparing with another node failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
+func (fl *follower) notCompared(o *replica.Origin, n protocol.Node, err error) {
+	fl.cfg.Logger.Debug("comparing with another node failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 }
 
 // crossCheck compares a node's pages of a stream between two revisions with this node's. For
 // the mesh stream it also compares the origin's key document. It returns the revision
 // reached, and whether that is upTo or the bound of one round.
-func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+func (fl *follower) crossCheck(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	since, upTo uint64) (reached uint64, whole bool, err error) {
 	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
-		text, err := c.client.Page(ctx, node, origin.Domain, feed.Aud, since)
+		text, err := fl.client.Page(ctx, node, origin.Domain, feed.Aud, since)
 		if err != nil || text == "" {
 			return since, false, err
 		}
 
-		to, err := c.crossPage(ctx, origin, node, text)
+		to, err := fl.crossPage(ctx, origin, node, text)
 		if err != nil {
 			return since, false, err
 		}
@@ -125,7 +114,7 @@ func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, f
 	}
 
 	if feed == &origin.Mesh {
-		err = c.receiver.askHead(ctx, origin, node)
+		err = fl.receiver.askHead(ctx, origin, node)
 	}
 
 	return min(since, upTo), true, err
@@ -135,9 +124,9 @@ func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, f
 // A page signed by a key that is no longer listed is not shown, but it may be one half of a
 // contradiction; the verifier checks its signature. A page signed by a revoked key is no
 // evidence, and the comparison continues after it.
-func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, node protocol.Node,
+func (fl *follower) crossPage(ctx context.Context, origin *replica.Origin, node protocol.Node,
 	text string) (to uint64, err error) {
-	p, _, err := c.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text)
+	p, _, err := fl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text)
 	if err == nil {
 		return p.To, nil
 	}
@@ -145,10 +134,10 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 	code := protocol.CodeOf(err)
 
 	var old *replica.Page
-	c.cfg.Panics.Do(contain.Page, func() { old = c.gate.oldPage(origin, text) })
+	fl.cfg.Panics.Do(contain.Page, func() { old = fl.receiver.oldPage(origin, text) })
 
 	switch {
-	case old == nil || c.cfg.Verifier == nil:
+	case old == nil || fl.cfg.Verifier == nil:
 		return 0, err
 	case code == protocol.CodeKeyRevoked:
 		return old.To, nil
@@ -158,13 +147,13 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 
 	var other string
 
-	err = c.cfg.Panics.Run(contain.Page, func() (err error) {
+	err = fl.cfg.Panics.Run(contain.Page, func() (err error) {
 		other, err = origin.Contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {
-		c.evidence.accuse(origin, []string{other, text},
-			append(origin.Keys.Issued(), c.keysFor(ctx, origin, node, old.KeyID)...))
+		fl.receiver.evidence.accuse(origin, []string{other, text},
+			append(origin.Keys.Issued(), fl.keysFor(ctx, origin, node, old.KeyID)...))
 	}
 
 	return old.To, err
@@ -172,7 +161,7 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 
 // keysFor requests from a node the key document that lists a key, if no key document
 // received by this node lists it.
-func (c *crossChecker) keysFor(ctx context.Context, origin *replica.Origin, node protocol.Node, kid string) []string {
+func (fl *follower) keysFor(ctx context.Context, origin *replica.Origin, node protocol.Node, kid string) []string {
 	if origin.Keys.IssuedFor(kid) != "" {
 		return nil
 	}
@@ -180,10 +169,10 @@ func (c *crossChecker) keysFor(ctx context.Context, origin *replica.Origin, node
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
 
-	text, err := c.client.Get(ctx, node, protocol.PathKeys, url.Values{"origin": {origin.Domain.Name()}, "key": {kid}},
+	text, err := fl.client.Get(ctx, node, protocol.PathKeys, url.Values{"origin": {origin.Domain.Name()}, "key": {kid}},
 		protocol.MaxKeys)
 	if err != nil {
-		c.notCompared(origin, node, err)
+		fl.notCompared(origin, node, err)
 		return nil
 	}
 

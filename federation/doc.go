@@ -24,9 +24,9 @@
 // A page arrives by subscription (subscribe.go), pull (pull.go) or gossip (gossip.go). All
 // three bring it to the receiver, which calls one function for each step, in this order:
 //
-//  1. receiver.verify: the gate (gate.go) checks size, header, JSON, origin, key, signature,
-//     format, quota, epoch and time, one code each (rule G6). A page by an unknown key is
-//     checked again after the origin's key document was pulled.
+//  1. receiver.openPage: the gate (gate.go) checks size, header, JSON, origin, key, signature,
+//     format, quota, epoch and time, one code each (rule G6). withKeys has a page by an
+//     unknown key checked again after the origin's key document was pulled.
 //  2. receiver.compare: a page that contradicts a stored page of the same registration and
 //     revision convicts its origin (rule E1).
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
@@ -36,7 +36,7 @@
 //  5. replica.Origin.AcceptPage: one transaction writes the entries, the records, the page
 //     and the watermark; then the index changes (rule G3).
 //
-// receiver.take does all of them for one page. While a stream is pulled, puller.pullOn runs
+// receiver.take does all of them for one page. While a stream is pulled, follower.pullOn runs
 // steps 1 to 3, step 4 and step 5 of consecutive pages at the same time, so that both ends
 // are busy. A record that doesn't come in time doesn't delay its page: the entry is stored
 // without it and is neither shown nor relayed, and follower.backlog asks siblings, the

@@ -220,7 +220,7 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 
 		o := th.beta.origins.Get(alpha)
 		th.pull()
-		th.beta.puller.pullPrivate(t.Context(), o)
+		th.beta.follower.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
 		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64,
 			IssuedAt: time.Now().Unix()}
@@ -248,7 +248,7 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 
 		must(t, th.beta.receiver.askHead(t.Context(), o, th.giver()))
 		th.pull()
-		th.beta.puller.pullPrivate(t.Context(), o)
+		th.beta.follower.pullPrivate(t.Context(), o)
 
 		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Mesh.Cur.Id.Epoch != th.origin.epoch ||
 			o.Private.Newest().Id.Epoch != th.origin.epoch {
@@ -345,7 +345,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.origin.register("one too many", 3600)
 
 		o := th.beta.origins.Get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.Mesh, th.giver(),
+		if err := th.beta.follower.pullAll(t.Context(), o, &o.Mesh, th.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}

@@ -225,14 +225,12 @@ func (pr *prosecutor) freeze(ctx context.Context, pending *evidence.Pending) err
 
 // A prosecutor makes, judges, stores and sends evidence.
 type prosecutor struct {
-	cfg        *Config
-	cases      *evidence.Store
-	client     *protocol.Client
-	origins    *replica.Set
-	access     *access
-	neighbours *neighbours
-	receiver   *receiver
-	refusals   *replica.RefusalLog
+	cfg      *Config
+	cases    *evidence.Store
+	client   *protocol.Client
+	origins  *replica.Set
+	peers    peers
+	refusals *replica.RefusalLog
 
 	freezing sync.Mutex // held while frozen is made
 	frozen   atomic.Pointer[[]spiffeid.TrustDomain]

@@ -10,25 +10,16 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A follower runs the loops that follow an origin.
+// A follower runs the loops that follow origins.
 type follower struct {
-	cfg        *Config
-	store      *store.Store
-	client     *protocol.Client
-	origins    *replica.Set
-	access     *access
-	neighbours *neighbours
-	receiver   *receiver
-	puller     *puller
-	gossip     relay
-}
-
-// A relay passes on verified messages.
-type relay interface {
-	passOn(origin spiffeid.TrustDomain, msg string)
+	cfg      *Config
+	store    *store.Store
+	client   *protocol.Client
+	peers    peers
+	receiver *receiver
+	gossip   *gossipFeed
 }
 
 // follow keeps one subscription to a stream until ctx ends. After a failure it tries the
@@ -74,14 +65,14 @@ func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *re
 // Signatures decide on acceptance, never the sender. It reports whether any of them has
 // newer pages.
 func (fl *follower) pullFromOthers(ctx context.Context, origin *replica.Origin, feed *replica.Feed) (more bool) {
-	all := fl.neighbours.siblings(askSiblings)
+	all := fl.peers.siblings(askSiblings)
 	if feed == &origin.Mesh {
-		others := fl.neighbours.others(origin.Domain)
+		others := fl.peers.others(origin.Domain)
 		all = append(all, others[:min(askOthers, len(others))]...)
 	}
 
 	for _, n := range all {
-		if fl.puller.pullFromAnother(ctx, origin, feed, n) {
+		if fl.pullFromAnother(ctx, origin, feed, n) {
 			more = true
 		}
 	}
@@ -118,7 +109,7 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 			origin.ResumeRepull()
 
 			for _, f := range origin.Feeds() {
-				fl.puller.compact(ctx, origin, f)
+				fl.compact(ctx, origin, f)
 			}
 
 			heads.set(fl.cfg.headPause())
@@ -144,8 +135,8 @@ func (fl *follower) catchUp(ctx context.Context, origin *replica.Origin) {
 		case <-ctx.Done():
 			return
 		case <-origin.Pull:
-			fl.puller.pullBehind(ctx, origin)
-			fl.puller.pullPrivate(ctx, origin)
+			fl.pullBehind(ctx, origin)
+			fl.pullPrivate(ctx, origin)
 		}
 	}
 }
@@ -166,7 +157,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		}
 
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
-		got := fl.receiver.fetch(timed, origin.Domain, names, fl.neighbours.holders(origin, st.Id.Audience), maxAnswers)
+		got := fl.receiver.fetch(timed, origin.Domain, names, fl.peers.holders(origin, st.Id.Audience), maxAnswers)
 		cancel()
 
 		if err := origin.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
@@ -177,7 +168,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		}
 
 		origin.Postpone(st, wanted)
-		fl.origins.Notify()
+		fl.peers.origins.Notify()
 
 		if len(got) == 0 {
 			return replica.MissingPause // no holder answered, so further requests would fail too
@@ -276,8 +267,8 @@ func (fl *follower) seed(ctx context.Context, origin *replica.Origin) {
 }
 
 func (fl *follower) seedFeed(ctx context.Context, o *replica.Origin, f *replica.Feed) {
-	for _, n := range fl.neighbours.siblings(seedSiblings) {
-		fl.puller.pullFromAnother(ctx, o, f, n)
+	for _, n := range fl.peers.siblings(seedSiblings) {
+		fl.pullFromAnother(ctx, o, f, n)
 	}
 }
 

@@ -206,7 +206,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys)
 
 		rid := b.origin.register("agent", 600)
-		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
+		if err := g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
 			b.giver(), unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
 			t.Fatalf("%+v", p)
 		}
 
-		if _, err := b.beta.prover.record(t.Context(), alpha, rid); err != nil {
+		if _, err := b.beta.Record(t.Context(), alpha, rid); err != nil {
 			t.Fatalf("not passed on: %v", err)
 		}
 
@@ -457,7 +457,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		})
 		b.pull()
 
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma),
+		if err := b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
 			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
 			unlimited(t.Context())); err != nil {
 			t.Fatal(err)
@@ -471,7 +471,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 
 		g.remove(rid)
 
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma),
+		if err := b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
 			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
 			unlimited(t.Context())); err != nil {
 			t.Fatal(err)

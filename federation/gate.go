@@ -11,21 +11,15 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A gate verifies messages of other domains (rule G6). It changes only an origin's clock.
-type gate struct {
-	cfg     *Config
-	origins *replica.Set
-}
-
 // openPage verifies a page (rule G6): the checks in their order, each with its code. It
 // changes no stored data, and its caller counts refusals. For a pushed message, route has
 // checked the sender's rate and the size before.
-func (g *gate) openPage(from replica.Sender, text string) (*replica.Origin, *replica.Page, error) {
+func (rc *receiver) openPage(from replica.Sender, text string) (*replica.Origin, *replica.Page, error) {
 	var page *signed.Page
 
-	origin, kid, err := g.verify(from, signed.TypePage, text, protocol.MaxPage,
+	origin, kid, err := rc.passGate(from, signed.TypePage, text, protocol.MaxPage,
 		func(payload []byte) (claim replica.Claim, err error) {
-			page, err = g.cfg.Dialect.ParsePage(payload)
+			page, err = rc.cfg.Dialect.ParsePage(payload)
 			if errors.Is(err, signed.ErrUnsupported) {
 				return replica.Claim{Issuer: page.Issuer, Aud: directory.Mesh, Epoch: page.Epoch}, err
 			}
@@ -49,12 +43,12 @@ func (g *gate) openPage(from replica.Sender, text string) (*replica.Origin, *rep
 }
 
 // openHead verifies a head by the same checks (rule G6).
-func (g *gate) openHead(from replica.Sender, text string) (*replica.Origin, *signed.Head, error) {
+func (rc *receiver) openHead(from replica.Sender, text string) (*replica.Origin, *signed.Head, error) {
 	var head *signed.Head
 
-	origin, _, err := g.verify(from, signed.TypeHead, text, gossip.MaxHead,
+	origin, _, err := rc.passGate(from, signed.TypeHead, text, gossip.MaxHead,
 		func(payload []byte) (claim replica.Claim, err error) {
-			head, err = g.cfg.Dialect.ParseHead(payload)
+			head, err = rc.cfg.Dialect.ParseHead(payload)
 			if errors.Is(err, signed.ErrUnsupported) {
 				return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch}, err
 			}
@@ -73,10 +67,10 @@ func (g *gate) openHead(from replica.Sender, text string) (*replica.Origin, *sig
 	return origin, head, nil
 }
 
-// verify runs the checks that pages and heads share. With ErrUnsupported, parse returns the
+// passGate runs the checks that pages and heads share. With ErrUnsupported, parse returns the
 // claim up to the epoch. The message is then refused as unsupported only after its
 // signature was verified.
-func (g *gate) verify(from replica.Sender, typ, text string, limit int,
+func (rc *receiver) passGate(from replica.Sender, typ, text string, limit int,
 	parse func([]byte) (replica.Claim, error)) (*replica.Origin, string, error) {
 	if len(text) > limit {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
@@ -106,7 +100,7 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
 
-	origin := g.origins.Get(claim.Issuer)
+	origin := rc.origins.Get(claim.Issuer)
 	if origin == nil || !origin.Accepts() {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
@@ -117,7 +111,7 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 		return origin, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
 	}
 
-	_, kid, err := g.cfg.Keys.Verify(claim.Issuer, typ, text)
+	_, kid, err := rc.cfg.Keys.Verify(claim.Issuer, typ, text)
 	if err != nil {
 		return origin, "", &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
 	}
@@ -135,13 +129,13 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 
 // oldPage parses a page whose signature the newest key document can't verify. It returns nil
 // if text is not a page of one of the origin's streams.
-func (g *gate) oldPage(origin *replica.Origin, text string) *replica.Page {
+func (rc *receiver) oldPage(origin *replica.Origin, text string) *replica.Page {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
 
-	page, err := g.cfg.Dialect.ParsePage(parts.Payload)
+	page, err := rc.cfg.Dialect.ParsePage(parts.Payload)
 	if err != nil || page.Issuer != origin.Domain || origin.FeedOf(page.Audience) == nil {
 		return nil
 	}

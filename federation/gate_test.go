@@ -85,7 +85,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 func (b *bench) pull() {
 	b.Helper()
 
-	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha),
+	if err := b.beta.follower.pullAll(b.Context(), b.beta.origins.Get(alpha),
 		&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(b.Context())); err != nil {
 		b.Fatal(err)
 	}

@@ -24,8 +24,7 @@ type gossipFeed struct {
 	cfg         *Config
 	publisher   *publish.Publisher
 	origins     *replica.Set
-	access      *access
-	gate        *gate
+	peers       peers
 	receiver    *receiver
 	refusals    *replica.RefusalLog
 	senders     *limit.Rates[spiffeid.TrustDomain]
@@ -174,9 +173,9 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 func (gf *gossipFeed) refusalOf(message replica.Pushed) (err error) {
 	switch text := message.Msg[1:]; message.Msg[0] {
 	case protocol.GossipHead:
-		_, _, err = gf.gate.openHead(message.From, text)
+		_, _, err = gf.receiver.openHead(message.From, text)
 	case protocol.GossipPage:
-		_, _, err = gf.gate.openPage(message.From, text)
+		_, _, err = gf.receiver.openPage(message.From, text)
 	default: // of a later release
 		err = &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
@@ -247,21 +246,21 @@ func (gf *gossipFeed) joined() gossiper {
 // that its newest key document lists (federation.md, "Pages"). A head is useless without its
 // stream, and would disclose the stream's activity to other domains.
 func (gf *gossipFeed) audience(origin spiffeid.TrustDomain) gossip.Audience {
-	return func(td spiffeid.TrustDomain) bool { return gf.access.lists(origin, td) }
+	return func(td spiffeid.TrustDomain) bool { return gf.peers.lists(origin, td) }
 }
 
 // heads returns the own domain's head and the newest verified head of each origin, if
 // the domain to may have it.
 func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
-	if gf.access.lists(gf.cfg.Domain, to) {
+	if gf.peers.lists(gf.cfg.Domain, to) {
 		if own, err := gf.publisher.Head(); err == nil {
 			all = append(all, []byte(own))
 		}
 	}
 
 	for _, origin := range gf.origins.All() {
-		if !gf.access.lists(origin.Domain, to) {
+		if !gf.peers.lists(origin.Domain, to) {
 			continue
 		}
 
@@ -317,7 +316,7 @@ func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, tol
 		return told
 	}
 
-	page, err := t.Page(gf.publisher)
+	page, err := gf.publisher.GossipPage(t)
 	switch {
 	case err != nil:
 		gf.cfg.Logger.Warn("making a gossip page failed", "err", err)

@@ -50,7 +50,7 @@ func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver pr
 	var head *signed.Head
 
 	origin, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
-		o, head, err = rc.gate.openHead(from, text)
+		o, head, err = rc.openHead(from, text)
 		return o, err
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (rc *receiver) followKeys(ctx context.Context, origin *replica.Origin, node
 		return ctx.Err()
 	}
 
-	if !rc.access.keysIssue(origin.Domain).Before(issue) {
+	if !rc.peers.keysIssue(origin.Domain).Before(issue) {
 		return nil
 	}
 
@@ -127,7 +127,7 @@ func (rc *receiver) followKeys(ctx context.Context, origin *replica.Origin, node
 		return err
 	}
 
-	if rc.access.keysIssue(origin.Domain).Before(issue) {
+	if rc.peers.keysIssue(origin.Domain).Before(issue) {
 		return errNoNews
 	}
 

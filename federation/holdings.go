@@ -18,15 +18,15 @@ type holdings struct {
 	store     *store.Store
 	publisher *publish.Publisher
 	origins   *replica.Set
-	access    *access
+	peers     peers
 }
 
 // pageOf returns a page of the own domain, or the link of another origin's chain that
 // continues from since, unchanged.
-func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
+func (h holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
 	if query.Origin == h.cfg.Domain {
 		made, err := h.publisher.Page(query.Aud, query.Since, query.Limit, query.Wait == 0 &&
-			h.access.lists(h.cfg.Domain, from))
+			h.peers.lists(h.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
@@ -67,7 +67,7 @@ type foundRecord struct {
 // these are the records that one of its streams to that domain names. For another origin they are
 // the records of its mesh stream and, if to is this domain, of the private stream. The error is
 // store.ErrStalled or another one of the store, and ends the sequence.
-func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain,
+func (h holdings) recordsOf(origin, to spiffeid.TrustDomain,
 	names []protocol.RecordName) iter.Seq2[foundRecord, error] {
 	if origin == h.cfg.Domain {
 		return h.ownRecords(to, names)
@@ -76,9 +76,9 @@ func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain,
 	return h.storedRecords(h.streamsOf(origin, to), names)
 }
 
-func (h *holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordName) iter.Seq2[foundRecord, error] {
+func (h holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordName) iter.Seq2[foundRecord, error] {
 	auds := []directory.Audience{directory.Only(to)}
-	if h.access.lists(h.cfg.Domain, to) {
+	if h.peers.lists(h.cfg.Domain, to) {
 		auds = []directory.Audience{directory.Mesh, directory.Only(to)}
 	}
 
@@ -101,7 +101,7 @@ func (h *holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordNa
 
 // streamsOf returns another origin's streams of which the domain to may have records. They are looked
 // up once for a request, because their lock is held most of the time while one is pulled.
-func (h *holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.StreamID) {
+func (h holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.StreamID) {
 	o := h.origins.Get(origin)
 	if o == nil {
 		return nil
@@ -123,7 +123,7 @@ func (h *holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.Str
 
 // storedRecords reads several records in one transaction, and bounds how many bytes of them an
 // answer has in memory.
-func (h *holdings) storedRecords(streams []store.StreamID,
+func (h holdings) storedRecords(streams []store.StreamID,
 	names []protocol.RecordName) iter.Seq2[foundRecord, error] {
 	const together, most = 16, 256 << 10
 
@@ -162,7 +162,7 @@ func (h *holdings) storedRecords(streams []store.StreamID,
 }
 
 // documentFor returns the newest key document of another domain that lists a key; "" if none.
-func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
+func (h holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
 	if o := h.origins.Get(td); o != nil {
 		return o.Keys.IssuedFor(kid)
 	}

@@ -49,7 +49,7 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		b.follow()
 		relayed := make(chan string, 1)
 		go func() {
-			had := directory.FormatIndex(alpha, b.beta.access.keysIssue(alpha))
+			had := directory.FormatIndex(alpha, b.beta.peers.keysIssue(alpha))
 			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET",
 				protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
 			relayed <- w.Header().Get(protocol.HeaderKeys)
@@ -385,7 +385,7 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 			t.Errorf("it was asked for %d times", n)
 		}
 
-		if b.beta.access.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
+		if b.beta.peers.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
 			t.Error("the last one isn't here")
 		}
 	})

@@ -32,14 +32,14 @@ const shortPause = time.Second
 func (c *Config) isShort() bool { return c.MemoryInUse() >= shedFrom }
 
 // memory keeps the node's memory in use below its limit, until ctx ends.
-func (u *upkeep) memory(ctx context.Context) {
+func (m *Mesh) memory(ctx context.Context) {
 	var shown time.Time
 
-	for wait(ctx, nil, u.cfg.Stretch.of(memoryEvery)) {
-		switch used := u.cfg.MemoryInUse(); {
+	for wait(ctx, nil, m.cfg.Stretch.of(memoryEvery)) {
+		switch used := m.cfg.MemoryInUse(); {
 		case used >= shedFrom:
-			u.shedLargest(used)
-		case time.Since(shown) >= showEvery && u.showSmallest(used):
+			m.shedLargest(used)
+		case time.Since(shown) >= showEvery && m.showSmallest(used):
 			shown = time.Now()
 		}
 	}
@@ -47,14 +47,14 @@ func (u *upkeep) memory(ctx context.Context) {
 
 // shedLargest takes the records of the largest origin that is shown out of the index. It collects
 // the garbage, so that the next look sees what that freed.
-func (u *upkeep) shedLargest(used float64) {
+func (m *Mesh) shedLargest(used float64) {
 	var (
 		largest *replica.Origin
 		most    float64
 	)
 
-	for _, origin := range u.origins.All() {
-		if need := u.need(origin); need > most && origin.Shown.Index.Len() > 0 {
+	for _, origin := range m.origins.All() {
+		if need := m.memoryNeed(origin); need > most && origin.Shown.Index.Len() > 0 {
 			largest, most = origin, need
 		}
 	}
@@ -64,19 +64,19 @@ func (u *upkeep) shedLargest(used float64) {
 	}
 
 	records := largest.Status().Records
-	u.cfg.Logger.Warn("short of memory: a peer's registrations are not shown until there is room",
+	m.cfg.Logger.Warn("short of memory: a peer's registrations are not shown until there is room",
 		"origin", largest.Domain.Name(), "records", records, "in_use_percent", int(100*used))
 	runtime.GC()
 }
 
 // showSmallest shows the smallest origin again that was shed, if there is room for it. It reports
 // whether there was one.
-func (u *upkeep) showSmallest(used float64) bool {
+func (m *Mesh) showSmallest(used float64) bool {
 	var smallest *replica.Origin
 
 	least := showBelow - used
-	for _, origin := range u.origins.All() {
-		if need := u.need(origin); origin.Status().Shed && need < least {
+	for _, origin := range m.origins.All() {
+		if need := m.memoryNeed(origin); origin.Status().Shed && need < least {
 			smallest, least = origin, need
 		}
 	}
@@ -85,18 +85,18 @@ func (u *upkeep) showSmallest(used float64) bool {
 		return false
 	}
 
-	u.cfg.Logger.Info("a peer's registrations are shown again", "origin", smallest.Domain.Name())
+	m.cfg.Logger.Info("a peer's registrations are shown again", "origin", smallest.Domain.Name())
 
 	return true
 }
 
-// need estimates the share of the memory limit that an origin's records take in the index.
-func (u *upkeep) need(origin *replica.Origin) float64 {
-	if u.cfg.MemoryLimit <= 0 {
+// memoryNeed estimates the share of the memory limit that an origin's records take in the index.
+func (m *Mesh) memoryNeed(origin *replica.Origin) float64 {
+	if m.cfg.MemoryLimit <= 0 {
 		return 0
 	}
 
 	status := origin.Status()
 
-	return (memoryPerRecord*float64(status.Records) + memoryPerByte*float64(status.Bytes)) / float64(u.cfg.MemoryLimit)
+	return (memoryPerRecord*float64(status.Records) + memoryPerByte*float64(status.Bytes)) / float64(m.cfg.MemoryLimit)
 }

@@ -43,13 +43,13 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 			for _, at := range []*site{alphas, gammas} {
 				from := betas.origins.Get(at.self.domain)
 				giver := protocol.Node{Domain: at.self.domain, Base: at.base}
-				must(t, betas.puller.pullAll(t.Context(), from, &from.Mesh, giver, unlimited(t.Context())))
+				must(t, betas.follower.pullAll(t.Context(), from, &from.Mesh, giver, unlimited(t.Context())))
 			}
 		}
 
 		expect := func(when string, ofLarge, ofSmall int, shed bool) {
 			t.Helper()
-			betas.upkeep.judgeAll(t.Context())
+			betas.judgeAll(t.Context())
 
 			if a, b := len(betas.shown(alpha)), len(betas.shown(gamma)); a != ofLarge || b != ofSmall {
 				t.Errorf("%s: %d and %d are shown, want %d and %d", when, a, b, ofLarge, ofSmall)
@@ -64,7 +64,7 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 		expect("with room", 20, 1, false)
 
 		used = shedFrom
-		betas.upkeep.shedLargest(used)
+		betas.shedLargest(used)
 		expect("without room", 0, 1, true)
 
 		if log.count("short of memory") != 1 {
@@ -75,11 +75,11 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 		pull()
 		expect("after another page", 0, 1, true)
 
-		if betas.upkeep.showSmallest(showBelow - .001) {
+		if betas.showSmallest(showBelow - .001) {
 			t.Error("it is shown again where there is no room for it")
 		}
 
-		if !betas.upkeep.showSmallest(.10) {
+		if !betas.showSmallest(.10) {
 			t.Error("it isn't shown again where there is room for it")
 		}
 
@@ -90,8 +90,8 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 		expect("after a start without room", 0, 0, true)
 
 		used = .10
-		betas.upkeep.showSmallest(used)
-		betas.upkeep.showSmallest(used)
+		betas.showSmallest(used)
+		betas.showSmallest(used)
 		expect("after a start, with room", 21, 1, false)
 	})
 }
@@ -115,7 +115,7 @@ func TestMemoryIsWatched(t *testing.T) {
 
 		short.Store(false)
 
-		go b.beta.upkeep.memory(t.Context())
+		go b.beta.memory(t.Context())
 
 		time.Sleep(2 * showEvery)
 
@@ -127,7 +127,7 @@ func TestMemoryIsWatched(t *testing.T) {
 
 		time.Sleep(2 * memoryEvery)
 		synctest.Wait()
-		b.beta.upkeep.judgeAll(t.Context())
+		b.beta.judgeAll(t.Context())
 
 		if !b.beta.Peers()[0].Shed {
 			t.Error("no peer is shed")

@@ -39,20 +39,12 @@ type Mesh struct {
 	origins   *replica.Set
 	judge     chan struct{} // capacity 1: rules have changed
 
-	access       *access
-	gate         *gate
-	receiver     *receiver
-	neighbours   *neighbours
-	puller       *puller
-	follower     *follower
-	crossChecker *crossChecker
-	evidence     *prosecutor
-	gossip       *gossipFeed
-	prover       *prover
-	holdings     *holdings
-	reopener     *reopener
-	upkeep       *upkeep
-	watcher      *watcher
+	peers    peers
+	holdings holdings
+	evidence *prosecutor
+	receiver *receiver
+	gossip   *gossipFeed
+	follower *follower
 
 	ctx     context.Context // ends with Close, for work that outlives its request
 	cancel  context.CancelFunc
@@ -95,7 +87,12 @@ func Open(cfg Config) (*Mesh, error) {
 
 	m.store = st
 
-	m.connect()
+	cases, pending, err := evidence.Open(filepath.Join(cfg.Dir, "evidence"))
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+
+	m.connect(cases)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {
@@ -105,12 +102,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return errors.Join(m.saveClocks(), st.Close())
 	})
 
-	var pending [][]byte
-	if m.evidence.cases, pending, err = evidence.Open(filepath.Join(cfg.Dir, "evidence")); err == nil {
-		err = m.reopener.reopen()
-	}
-
-	if err == nil {
+	if err = m.reopen(); err == nil {
 		err = m.load()
 	}
 
@@ -120,7 +112,7 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 
 	m.reconcile()
-	m.upkeep.judgeAll(m.ctx)
+	m.judgeAll(m.ctx)
 
 	if cfg.Verifier != nil {
 		m.evidence.resume(pending)
@@ -130,7 +122,7 @@ func Open(cfg Config) (*Mesh, error) {
 }
 
 // connect creates the parts and passes each the others that it depends on.
-func (m *Mesh) connect() {
+func (m *Mesh) connect(cases *evidence.Store) {
 	cfg := &m.cfg
 
 	m.client = &protocol.Client{
@@ -160,45 +152,24 @@ func (m *Mesh) connect() {
 		},
 	}
 	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect, cfg.View.Clock())
-	m.access = &access{cfg: cfg, origins: m.origins}
-	m.neighbours = &neighbours{cfg: cfg, origins: m.origins}
-	m.gate = &gate{cfg: cfg, origins: m.origins}
-	m.reopener = &reopener{cfg: cfg, store: m.store, records: m.records}
-	m.upkeep = &upkeep{cfg: cfg, origins: m.origins, judge: m.judge}
-	m.watcher = &watcher{cfg: cfg, client: m.client}
-	m.holdings = &holdings{
-		cfg: cfg, store: m.store, publisher: m.publisher, origins: m.origins, access: m.access,
-	}
-
-	m.receiver = &receiver{
-		cfg: cfg, store: m.store, client: m.client, origins: m.origins, access: m.access,
-		refusals: m.refusals, records: m.records, gate: m.gate,
+	m.peers = peers{cfg: cfg, origins: m.origins}
+	m.holdings = holdings{
+		cfg: cfg, store: m.store, publisher: m.publisher, origins: m.origins, peers: m.peers,
 	}
 	m.evidence = &prosecutor{
-		cfg: cfg, client: m.client, origins: m.origins, access: m.access,
-		neighbours: m.neighbours, receiver: m.receiver, refusals: m.refusals,
+		cfg: cfg, cases: cases, client: m.client, origins: m.origins, peers: m.peers, refusals: m.refusals,
 	}
-	m.receiver.evidence = m.evidence
-
-	m.puller = &puller{
-		cfg: cfg, store: m.store, client: m.client, receiver: m.receiver, gate: m.gate,
+	m.receiver = &receiver{
+		cfg: cfg, store: m.store, client: m.client, origins: m.origins, peers: m.peers,
+		refusals: m.refusals, records: m.records, evidence: m.evidence,
 	}
 	m.gossip = &gossipFeed{
-		cfg: cfg, publisher: m.publisher, origins: m.origins, access: m.access,
-		gate: m.gate, receiver: m.receiver, refusals: m.refusals,
+		cfg: cfg, publisher: m.publisher, origins: m.origins, peers: m.peers,
+		receiver: m.receiver, refusals: m.refusals,
 		senders: limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	m.follower = &follower{
-		cfg: cfg, store: m.store, client: m.client, origins: m.origins, access: m.access,
-		neighbours: m.neighbours, receiver: m.receiver, puller: m.puller, gossip: m.gossip,
-	}
-	m.crossChecker = &crossChecker{
-		cfg: cfg, client: m.client, neighbours: m.neighbours, receiver: m.receiver,
-		gate: m.gate, evidence: m.evidence,
-	}
-	m.prover = &prover{
-		cfg: cfg, store: m.store, client: m.client, publisher: m.publisher, origins: m.origins,
-		neighbours: m.neighbours, receiver: m.receiver,
+		cfg: cfg, store: m.store, client: m.client, peers: m.peers, receiver: m.receiver, gossip: m.gossip,
 	}
 }
 
@@ -253,7 +224,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, position dire
 	defer ask.Stop()
 
 	for {
-		changed := m.access.changedOf(td)
+		changed := m.peers.changedOf(td)
 
 		origin := m.origins.Get(td)
 		if have, ok := m.Position(td); ok && !have.Before(position) &&
@@ -315,12 +286,12 @@ func (m *Mesh) Run(ctx context.Context) error {
 		}
 	}
 
-	wg.Go(func() { m.upkeep.sweeper(ctx) })
+	wg.Go(func() { m.sweeper(ctx) })
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
-	wg.Go(func() { m.upkeep.staleness(ctx) })
-	wg.Go(func() { m.upkeep.judges(ctx) })
-	wg.Go(func() { m.upkeep.memory(ctx) })
-	wg.Go(func() { m.publisher.SignAhead(ctx, m.access.audiences) })
+	wg.Go(func() { m.staleness(ctx) })
+	wg.Go(func() { m.judges(ctx) })
+	wg.Go(func() { m.memory(ctx) })
+	wg.Go(func() { m.publisher.SignAhead(ctx, m.peers.audiences) })
 
 	if m.cfg.Verifier != nil {
 		wg.Go(func() { m.evidence.enforce(ctx) })
@@ -397,14 +368,14 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 		m.follower.seed(ctx, origin)
 
 		var wg sync.WaitGroup
-		wg.Go(func() { m.watcher.watch(ctx, origin) })
+		wg.Go(func() { m.follower.watch(ctx, origin) })
 		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Mesh) })
 		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Private) })
 		wg.Go(func() { m.follower.tend(ctx, origin) })
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
 
 		if m.cfg.Verifier != nil {
-			wg.Go(func() { m.crossChecker.crossChecks(ctx, origin) })
+			wg.Go(func() { m.follower.crossChecks(ctx, origin) })
 		}
 
 		wg.Wait()
@@ -589,7 +560,7 @@ func (m *Mesh) stalledError() string {
 // request. Only nodes of the own domain and of active peers are served; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
 	s := &server{
-		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
+		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, peers: m.peers,
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
 		refusals: m.refusals,
 		caller:   caller,
@@ -616,22 +587,6 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
-// Record returns the signed record of a registration of any domain. It carries the
-// disclosures of the mesh stream for the own domain, and those addressed to this domain for
-// others. Its signature is verified. If the stored record is no longer valid because the key
-// was rotated, a holder signs it again. The error is directory.NotFound or Unavailable.
-func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	return m.prover.record(ctx, origin, rid)
-}
-
-// Proof returns everything but the bundle that proves a registration offline: its record,
-// a page that lists it, and the key document that is valid for both. The error is
-// directory.NotFound or Unavailable.
-func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string,
-	err error) {
-	return m.prover.proof(ctx, origin, rid)
-}
-
 // Evidence lists this node's evidence against a domain, the oldest first.
 func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.evidenceOf(td) }
 
@@ -639,15 +594,6 @@ func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evid
 // directory.NotFound if there is none.
 func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	return m.evidence.file(td, id)
-}
-
-// MayRelease asks a frozen origin for its newest key document, and returns a
-// directory.Conflict if evidence of this node or of another of the domain still convicts
-// the origin: none of the keys that signed it is revoked, and its epoch isn't over
-// (federation.md, "Evidence"). It returns a directory.Unavailable if no node that answers
-// has evidence and one doesn't answer, because that one may have some.
-func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	return m.evidence.mayRelease(ctx, td)
 }
 
 // A PeerStatus is the status of one peering as this node observes it.

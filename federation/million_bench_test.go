@@ -126,7 +126,7 @@ func syncAll(b *testing.B, betas, alphas *site) {
 	b.Helper()
 
 	of := betas.origins.Get(alpha)
-	if err := betas.puller.pullAll(b.Context(), of, &of.Mesh,
+	if err := betas.follower.pullAll(b.Context(), of, &of.Mesh,
 		protocol.Node{Domain: alpha, Base: alphas.base}, unlimited(b.Context())); err != nil {
 		b.Fatal(err)
 	}

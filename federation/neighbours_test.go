@@ -76,7 +76,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 
-			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
+			if err := g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
 				b.giver(), unlimited(t.Context())); err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		b.beta.puller.compact(t.Context(), o, &o.Mesh)
+		b.beta.follower.compact(t.Context(), o, &o.Mesh)
 
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)

@@ -238,7 +238,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 
 	_ = r.receiver.askHead(context.Background(), o, n)
 	for _, f := range o.Feeds() {
-		_ = r.puller.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
+		_ = r.follower.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
 	}
 
 	r.follower.backlog(context.Background(), o)
@@ -248,7 +248,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 func (w *odd) compares(r *site) {
 	o := r.origins.Get(alpha)
 	for _, f := range o.Feeds() {
-		r.crossChecker.crossFeed(context.Background(), o, f, new(crossed))
+		r.follower.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
 
@@ -287,7 +287,7 @@ func (w *odd) happens() {
 
 			o := r.origins.Get(alpha)
 			if st := o.Mesh.Cur; st != nil {
-				_ = r.puller.repull(context.Background(), o, &o.Mesh, st, w.giver(), 1<<20)
+				_ = r.follower.repull(context.Background(), o, &o.Mesh, st, w.giver(), 1<<20)
 			}
 		}
 	default:

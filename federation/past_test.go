@@ -116,7 +116,9 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 			t.Error("the first key's document is gone")
 		}
 
-		revoked := []ed25519.PublicKey{first, replica.ParseKeys(s.beta.origins.Get(alpha).Keys.NewestText()).Keys[0].Public}
+		newest := replica.ParseKeys(s.beta.origins.Get(alpha).Keys.NewestText())
+
+		revoked := []ed25519.PublicKey{first, newest.Keys[0].Public}
 		for range replica.MaxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {

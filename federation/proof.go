@@ -9,7 +9,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
@@ -21,18 +20,18 @@ const smallPage = 4 << 10
 
 var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no such registration")
 
-// record returns the signed record of a registration of any domain. It carries the
+// Record returns the signed record of a registration of any domain. It carries the
 // disclosures of the mesh stream for the own domain, and those addressed to this domain for
 // others. Its signature is verified. If the stored record is no longer valid because the key
 // was rotated, a holder signs it again. The error is directory.NotFound or Unavailable.
-func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	if origin == pv.cfg.Domain {
-		digest, ok := pv.cfg.Source.Current(rid, directory.Mesh)
+func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	if origin == m.cfg.Domain {
+		digest, ok := m.cfg.Source.Current(rid, directory.Mesh)
 		if !ok || !digest.Live() {
 			return "", errNoRegistration
 		}
 
-		record, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(digest))
+		record, ok, err := m.publisher.Record(directory.Mesh, protocol.NameOf(digest))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
@@ -43,34 +42,34 @@ func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid d
 		return record.Text(), nil
 	}
 
-	o, st, held, r, err := pv.heldRecord(origin, rid)
+	o, st, held, r, err := m.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
 
-	if r != nil && pv.verifies(origin, r) {
+	if r != nil && m.verifies(origin, r) {
 		return r.Signed().String(), nil
 	}
 
-	return pv.resigned(ctx, o, st, rid, held)
+	return m.resigned(ctx, o, st, rid, held)
 }
 
-func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
-	_, _, err := pv.cfg.Keys.Verify(origin, signed.TypeRecord, r.Signed().JWS)
+func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
+	_, _, err := m.cfg.Keys.Verify(origin, signed.TypeRecord, r.Signed().JWS)
 	return err == nil
 }
 
 // heldRecord returns a live registration of another domain; r is nil if its record is
 // missing.
-func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream,
+func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream,
 	held *store.Entry, r *store.Record, err error) {
-	if o = pv.origins.Get(origin); o == nil {
+	if o = m.origins.Get(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 
 	aud := directory.Mesh
 	if e, ok := o.Shown.Index.Get(rid); ok && e.Received.Private {
-		aud = directory.Only(pv.cfg.Domain)
+		aud = directory.Only(m.cfg.Domain)
 	}
 
 	if st = o.ShownStream(aud); st == nil {
@@ -81,7 +80,7 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 		held   *store.Entry
 		record *store.Record
 	}
-	found, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (b both, err error) {
+	found, err := store.ReadFor(m.store, st.Id, func(t *store.Tx) (b both, err error) {
 		if b.held, err = t.Get(rid); err != nil || b.held == nil {
 			return b, err
 		}
@@ -101,19 +100,19 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 }
 
 // resigned requests a record with a currently valid signature from holders, and stores it.
-func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
+func (m *Mesh) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
 	held *store.Entry) (string, error) {
-	for _, n := range pv.neighbours.holders(origin, st.Id.Audience) {
-		got := pv.receiver.fetch(ctx, origin.Domain, []protocol.RecordName{held.Name()}, []protocol.Node{n}, 1)
+	for _, n := range m.peers.holders(origin, st.Id.Audience) {
+		got := m.receiver.fetch(ctx, origin.Domain, []protocol.RecordName{held.Name()}, []protocol.Node{n}, 1)
 
 		rec, ok := got[held.Name()]
-		if !ok || !pv.verifies(origin.Domain, rec.Record) {
+		if !ok || !m.verifies(origin.Domain, rec.Record) {
 			continue
 		}
 
-		err := pv.store.Within(func() error { return pv.keepResigned(origin, st, rid, held.Name(), rec) })
+		err := m.store.Within(func() error { return m.keepResigned(origin, st, rid, held.Name(), rec) })
 		if err != nil {
-			pv.cfg.Logger.Warn("storing a re-signed record failed", "origin", origin.Domain.Name(), "err", err)
+			m.cfg.Logger.Warn("storing a re-signed record failed", "origin", origin.Domain.Name(), "err", err)
 		}
 
 		return rec.Signed().String(), nil
@@ -123,10 +122,10 @@ func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *repl
 }
 
 // keepResigned replaces the stored record of the same name.
-func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
+func (m *Mesh) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
 	rec recordgate.Fetched) error {
 	return origin.Change(func() error {
-		_, err := pv.store.Change(st.Id, func(t *store.Tx) error {
+		_, err := m.store.Change(st.Id, func(t *store.Tx) error {
 			now, err := t.Get(rid)
 			if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
 				return err
@@ -139,26 +138,26 @@ func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid d
 	})
 }
 
-// proof returns everything but the origin's bundle that proves a registration offline: its
+// Proof returns everything but the origin's bundle that proves a registration offline: its
 // record, a page that lists it, and the key document that is valid for both. The error is
 // directory.NotFound or Unavailable.
-func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page,
+func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page,
 	keys string, err error) {
-	if record, err = pv.record(ctx, origin, rid); err != nil {
+	if record, err = m.Record(ctx, origin, rid); err != nil {
 		return "", "", "", err
 	}
 
-	if origin == pv.cfg.Domain {
-		page, err = pv.ownPage(rid)
+	if origin == m.cfg.Domain {
+		page, err = m.ownPage(rid)
 	} else {
-		page, err = pv.listingPage(ctx, origin, rid)
+		page, err = m.listingPage(ctx, origin, rid)
 	}
 
 	if err != nil {
 		return "", "", "", err
 	}
 
-	_, keys, ok := pv.cfg.Keys.Keys(origin)
+	_, keys, ok := m.cfg.Keys.Keys(origin)
 	if !ok {
 		return "", "", "", directory.Refuse(directory.Unavailable, "no key document of %s is known", origin.Name())
 	}
@@ -166,13 +165,13 @@ func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid di
 	return record, page, keys, nil
 }
 
-func (pv *prover) ownPage(rid directory.RID) (string, error) {
-	digest, ok := pv.cfg.Source.Current(rid, directory.Mesh)
+func (m *Mesh) ownPage(rid directory.RID) (string, error) {
+	digest, ok := m.cfg.Source.Current(rid, directory.Mesh)
 	if !ok || !digest.Live() {
 		return "", errNoRegistration
 	}
 
-	made, err := pv.publisher.Page(directory.Mesh, digest.Revision-1, 1, true)
+	made, err := m.publisher.Page(directory.Mesh, digest.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
 		return "", directory.Refuse(directory.Unavailable,
 			"no proof of this registration can be made right now; try again")
@@ -184,20 +183,20 @@ func (pv *prover) ownPage(rid directory.RID) (string, error) {
 // listingPage returns a page of another domain that lists a registration as stored here: the
 // one in the chain if it is small, else a page from the origin that lists only this
 // registration.
-func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	o, st, held, _, err := pv.heldRecord(origin, rid)
+func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	o, st, held, _, err := m.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
 
-	link, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (*store.Page, error) {
+	link, err := store.ReadFor(m.store, st.Id, func(t *store.Tx) (*store.Page, error) {
 		return t.PageAfter(held.Revision - 1)
 	})
 	if err != nil {
 		return "", unavailable(err)
 	}
 
-	chained := link != nil && pv.proves(origin, link.JWS, rid, held) == nil
+	chained := link != nil && m.proves(origin, link.JWS, rid, held) == nil
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
@@ -205,8 +204,8 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 	values := url.Values{"origin": {origin.Name()}, "aud": {st.Id.Audience.String()},
 		"since": {strconv.FormatUint(held.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.Contacts.Nodes() {
-		if text, err := pv.client.Get(ctx, n, protocol.PathPages, values, protocol.MaxPage); err == nil &&
-			pv.proves(origin, text, rid, held) == nil {
+		if text, err := m.client.Get(ctx, n, protocol.PathPages, values, protocol.MaxPage); err == nil &&
+			m.proves(origin, text, rid, held) == nil {
 			return text, nil
 		}
 	}
@@ -221,13 +220,13 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 
 // proves checks that a page is signed by a current key of the origin, and lists the
 // registration as stored here.
-func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, held *store.Entry) error {
-	payload, _, err := pv.cfg.Keys.Verify(origin, signed.TypePage, text)
+func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, held *store.Entry) error {
+	payload, _, err := m.cfg.Keys.Verify(origin, signed.TypePage, text)
 	if err != nil {
 		return err
 	}
 
-	page, err := pv.cfg.Dialect.ParsePage(payload)
+	page, err := m.cfg.Dialect.ParsePage(payload)
 	if err != nil {
 		return err
 	}
@@ -247,15 +246,4 @@ func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 	}
 
 	return errNotListing
-}
-
-// A prover collects the record, page and key document that prove a registration.
-type prover struct {
-	cfg        *Config
-	store      *store.Store
-	client     *protocol.Client
-	publisher  *publish.Publisher
-	origins    *replica.Set
-	neighbours *neighbours
-	receiver   *receiver
 }

@@ -82,7 +82,7 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 		}
 
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {
-			record, page, keys, err := s.prover.proof(t.Context(), alpha, rid)
+			record, page, keys, err := s.Proof(t.Context(), alpha, rid)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -91,7 +91,7 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 		}
 
 		b.world.cut = func(string, string) bool { return true }
-		if _, page, _, err := b.beta.prover.proof(t.Context(), alpha, rid); err != nil || len(page) < smallPage {
+		if _, page, _, err := b.beta.Proof(t.Context(), alpha, rid); err != nil || len(page) < smallPage {
 			t.Fatalf("alone, from the chain: %d bytes, %v", len(page), err)
 		}
 	})
@@ -104,7 +104,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		rid := b.origin.register("agent", 600)
 		b.pull()
 
-		old, err := b.beta.prover.record(t.Context(), alpha, rid)
+		old, err := b.beta.Record(t.Context(), alpha, rid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		}
 
 		b.world.cut = func(string, string) bool { return true }
-		if _, err := b.beta.prover.record(t.Context(), alpha, rid); directory.ProblemOf(err) != directory.Unavailable {
+		if _, err := b.beta.Record(t.Context(), alpha, rid); directory.ProblemOf(err) != directory.Unavailable {
 			t.Fatalf("handed out by a revoked key, or %v", err)
 		}
 
@@ -128,7 +128,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 
 		b.world.cut = nil
 
-		record, page, keys, err := b.beta.prover.proof(t.Context(), alpha, rid)
+		record, page, keys, err := b.beta.Proof(t.Context(), alpha, rid)
 		if err != nil || record == old {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		proven(t, b, rid, record, page, keys)
 
 		b.world.cut = func(string, string) bool { return true }
-		if kept, err := b.beta.prover.record(t.Context(), alpha, rid); err != nil || kept != record {
+		if kept, err := b.beta.Record(t.Context(), alpha, rid); err != nil || kept != record {
 			t.Fatalf("not kept: %v", err)
 		}
 	})
@@ -153,14 +153,14 @@ func TestNothingIsProvedThatIsNotAlive(t *testing.T) {
 
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {
 			for _, id := range []directory.RID{rid, ridOf(alpha, 99)} {
-				if _, _, _, err := s.prover.proof(t.Context(), alpha,
+				if _, _, _, err := s.Proof(t.Context(), alpha,
 					id); directory.ProblemOf(err) != directory.NotFound {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
 		}
 
-		if _, err := b.beta.prover.record(t.Context(), delta, rid); directory.ProblemOf(err) != directory.NotFound {
+		if _, err := b.beta.Record(t.Context(), delta, rid); directory.ProblemOf(err) != directory.NotFound {
 			t.Error(err)
 		}
 	})

@@ -308,7 +308,7 @@ func (tr *trial) pull(r *subscriber) {
 
 	n := protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n,
+		if err := r.follower.pullAll(context.Background(), o, r.feed(aud), n,
 			unlimited(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
 		}
@@ -353,7 +353,7 @@ func (tr *trial) gossiped() string {
 		from = tip - min(tip, 1+tr.rand.Uint64N(12))
 	}
 
-	made, err := (&publish.GossipCursor{From: from}).Page(tr.source.publisher)
+	made, err := tr.source.publisher.GossipPage(&publish.GossipCursor{From: from})
 	if err != nil {
 		tr.fail("gossip: %v", err)
 	}

@@ -21,35 +21,26 @@ var (
 	errMoved  = errors.New("the peering no longer has this address")
 )
 
-// A puller pulls pages from nodes.
-type puller struct {
-	cfg      *Config
-	store    *store.Store
-	client   *protocol.Client
-	receiver *receiver
-	gate     *gate
-}
-
 // pullInTurn calls pullAll once no other loop of this node pulls the same stream.
-func (pl *puller) pullInTurn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+func (fl *follower) pullInTurn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget) error {
 	select {
 	case feed.Busy <- struct{}{}:
 		defer func() { <-feed.Busy }()
-		return pl.pullAll(ctx, origin, feed, node, budget)
+		return fl.pullAll(ctx, origin, feed, node, budget)
 	case <-budget.asking.Done():
 		return context.Cause(budget.asking)
 	}
 }
 
 // pullAll pulls page by page until a node has no more, or its fetchBudget ends.
-func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+func (fl *follower) pullAll(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget) error {
 	for stuck := 0; ; {
 		since := origin.Since(feed)
 
 		run := pullRun{origin, feed, node, budget, since}
-		if done, err := pl.pullOn(ctx, run); done || err != nil {
+		if done, err := fl.pullOn(ctx, run); done || err != nil {
 			return err
 		}
 
@@ -76,9 +67,9 @@ type pullRun struct {
 // the stream; done is true in the first case. Up to four pages are in the pipeline: one is
 // written to disk, the records of the next are judged, those of the third are fetched, and the
 // fourth is asked for. This uses the processors of both ends.
-func (pl *puller) pullOn(ctx context.Context, run pullRun) (done bool, err error) {
+func (fl *follower) pullOn(ctx context.Context, run pullRun) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	all, end := pl.bring(ctx, run)
+	all, end := fl.bring(ctx, run)
 	defer end()
 	defer cancel()
 
@@ -114,21 +105,21 @@ type judged struct {
 // bring starts the first three stages of the pipeline. It returns the channel of pages ready to
 // be written, and a function that waits for the stages and reports whether the node has no
 // more pages. At most three pages wait, one in each stage.
-func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end func() bool) {
+func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, end func() bool) {
 	asked, fetched, all := make(chan receivedPage), make(chan receivedPage), make(chan judged)
 
 	var stages sync.WaitGroup
 	whole := false // written by the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
-		whole = pl.askOn(ctx, run, asked)
+		whole = fl.askOn(ctx, run, asked)
 	})
 	stages.Go(func() {
 		defer close(fetched)
 
 		for received := range asked {
 			// A page that came before the budget ended is still accepted, with its records.
-			if pl.receiver.fetchFor(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
+			if fl.receiver.fetchFor(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
 				received.span.Done(ctx.Err())
 				return
 			}
@@ -140,7 +131,7 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 		for received := range fetched {
 			j := judged{receivedPage: received}
 			if received.err == nil {
-				j.opened = pl.receiver.open(received.span.In(ctx), received)
+				j.opened = fl.receiver.open(received.span.In(ctx), received)
 			}
 
 			if !hand(ctx, all, j) {
@@ -157,16 +148,16 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 }
 
 // askOn pulls pages and passes them to the next stage. It reports whether the node has no more.
-func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
+func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
 	since, done := run.since, replica.Ahead{}
 
 	for {
 		// Pages on their way take memory too.
-		if pl.cfg.isShort() && !wait(ctx, nil, shortPause) {
+		if fl.cfg.isShort() && !wait(ctx, nil, shortPause) {
 			return false
 		}
 
-		received, none := pl.askFor(run, since, done)
+		received, none := fl.askFor(run, since, done)
 		if none {
 			return true
 		}
@@ -190,14 +181,14 @@ func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage
 
 // askFor pulls the page from since on. none is true if the node has none. The span of a page that
 // was received is ended once it is applied.
-func (pl *puller) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
-	ctx, whole := pl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
+func (fl *follower) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
+	ctx, whole := fl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
 	inside, step := span.Start(ctx, span.Ask)
-	text, err := pl.client.Page(inside, run.node, run.origin.Domain, run.feed.Aud, since)
+	text, err := fl.client.Page(inside, run.node, run.origin.Domain, run.feed.Aud, since)
 	step.Done(err)
 
 	if err == nil && text != "" {
-		received = pl.receiver.receive(ctx, replica.Sender{Domain: run.node.Domain}, run.node, text, done)
+		received = fl.receiver.receive(ctx, replica.Sender{Domain: run.node.Domain}, run.node, text, done)
 		err = received.err
 	}
 
@@ -215,7 +206,7 @@ func (pl *puller) askFor(run pullRun, since uint64, done replica.Ahead) (receive
 }
 
 // pullBehind pulls from the node that sent the last head, if pages are missing by that head.
-func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
+func (fl *follower) pullBehind(ctx context.Context, origin *replica.Origin) {
 	node, ok := origin.Contacts.LastHeadFrom()
 	if !ok || !origin.Behind() {
 		return
@@ -228,14 +219,14 @@ func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
 		return // another loop is at it
 	}
 
-	if err := pl.pullAll(ctx, origin, &origin.Mesh, node, unlimited(ctx)); err != nil {
-		pl.cfg.Logger.Debug("pulling pages failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
+	if err := fl.pullAll(ctx, origin, &origin.Mesh, node, unlimited(ctx)); err != nil {
+		fl.cfg.Logger.Debug("pulling pages failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}
 }
 
 // pullPrivate pulls the private stream up to the origin's current revision: an empty page
 // means that there is nothing new (rule G5).
-func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
+func (fl *follower) pullPrivate(ctx context.Context, origin *replica.Origin) {
 	node, ok := origin.Contacts.Node(&origin.Private)
 	if !ok {
 		return
@@ -248,34 +239,34 @@ func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
 		return // another loop is at it
 	}
 
-	if err := pl.pullAll(ctx, origin, &origin.Private, node, unlimited(ctx)); errors.Is(err,
+	if err := fl.pullAll(ctx, origin, &origin.Private, node, unlimited(ctx)); errors.Is(err,
 		store.ErrStalled) {
 		origin.Complain(err)
 	} else if err != nil && ctx.Err() == nil {
 		origin.Failed(&origin.Private, node, err)
-		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", origin.Domain.Name(), "node", node.Base,
+		fl.cfg.Logger.Debug("pulling the private stream failed", "origin", origin.Domain.Name(), "node", node.Base,
 			"err", err)
 	}
 }
 
 // pullFromAnother pulls from a node of another domain or a sibling. It reports whether the
 // node delivered digests and its fetchBudget ended, so that it may have more.
-func (pl *puller) pullFromAnother(ctx context.Context, origin *replica.Origin, feed *replica.Feed,
+func (fl *follower) pullFromAnother(ctx context.Context, origin *replica.Origin, feed *replica.Feed,
 	node protocol.Node) (more bool) {
 	budget := newFetchBudget(ctx, origin)
 	defer budget.end()
 
 	err := error(nil)
 	if feed == &origin.Mesh {
-		err = pl.receiver.askHead(budget.asking, origin, node)
+		err = fl.receiver.askHead(budget.asking, origin, node)
 	}
 
 	if err == nil {
-		err = pl.pullInTurn(ctx, origin, feed, node, budget)
+		err = fl.pullInTurn(ctx, origin, feed, node, budget)
 	}
 
 	if err != nil {
-		pl.cfg.Logger.Debug("pulling from another node failed", "origin", origin.Domain.Name(), "audience",
+		fl.cfg.Logger.Debug("pulling from another node failed", "origin", origin.Domain.Name(), "audience",
 			feed.Aud.String(), "node", node.Base, "digests", budget.brought, "err", err)
 	}
 
@@ -289,7 +280,7 @@ var errLonger = errors.New("the fresh chain would be longer than the one it repl
 // compact pulls an origin's chain again from 0 if it weighs more than twice the live entries
 // (federation.md, "Pages"). Fresh pages are stored beside the chain, and replace it once they
 // reach the same revision.
-func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
+func (fl *follower) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
 	st, state, gathering := origin.ChainOf(feed)
 
 	node, ok := origin.Contacts.Node(feed)
@@ -299,13 +290,13 @@ func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *rep
 
 	weighs := state.Listed
 
-	err := pl.store.Read(st.Id, func(t *store.Tx) error {
+	err := fl.store.Read(st.Id, func(t *store.Tx) error {
 		weighs += linkWeight * t.Links()
 		return nil
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			pl.cfg.Logger.Error("reading a chain failed", "origin", origin.Domain.Name(), "err", err)
+			fl.cfg.Logger.Error("reading a chain failed", "origin", origin.Domain.Name(), "err", err)
 		}
 
 		return
@@ -322,21 +313,21 @@ func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *rep
 		return
 	}
 
-	if err := pl.repull(ctx, origin, feed, st, node, weighs+compactSlack); err != nil {
-		pl.cfg.Logger.Debug("renewing a chain failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
+	if err := fl.repull(ctx, origin, feed, st, node, weighs+compactSlack); err != nil {
+		fl.cfg.Logger.Debug("renewing a chain failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}
 }
 
 // repull pulls a fresh chain of at most the weight most, so that an origin with endless pages
 // can't fill the disk.
-func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *replica.Feed, st *replica.Stream,
+func (fl *follower) repull(ctx context.Context, origin *replica.Origin, feed *replica.Feed, st *replica.Stream,
 	node protocol.Node, most uint64) error {
-	if _, err := pl.store.Change(st.Id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
+	if _, err := fl.store.Change(st.Id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
 		return err
 	}
 
 	for since, weighs := uint64(0), uint64(0); ; {
-		text, err := pl.client.Page(ctx, node, origin.Domain, feed.Aud, since)
+		text, err := fl.client.Page(ctx, node, origin.Domain, feed.Aud, since)
 		if err != nil {
 			return err
 		}
@@ -347,12 +338,12 @@ func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *repl
 
 		var page *replica.Page
 
-		err = pl.cfg.Panics.Run(contain.Page, func() (err error) {
-			_, page, err = pl.gate.openPage(replica.Sender{Domain: node.Domain}, text)
+		err = fl.cfg.Panics.Run(contain.Page, func() (err error) {
+			_, page, err = fl.receiver.openPage(replica.Sender{Domain: node.Domain}, text)
 			return err
 		})
 		if err != nil {
-			return pl.receiver.refuse(replica.Sender{Domain: node.Domain}, text, err)
+			return fl.receiver.refuse(replica.Sender{Domain: node.Domain}, text, err)
 		}
 
 		if page.From != since || page.Audience != feed.Aud || page.Epoch != st.Id.Epoch {
@@ -360,7 +351,7 @@ func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *repl
 		}
 
 		if page.To > origin.Since(feed) { // new to the stream as well
-			if _, _, err := pl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text); err != nil {
+			if _, _, err := fl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text); err != nil {
 				return err
 			}
 		}

@@ -14,24 +14,16 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// An reporter receives contradictory structures of an origin, and a call after each accepted
-// key document.
-type reporter interface {
-	accuse(o *replica.Origin, pages, keys []string) (convicted bool)
-	recall(o *replica.Origin)
-}
-
 // A receiver takes messages of other domains: pages, heads, key documents and records.
 type receiver struct {
 	cfg      *Config
 	store    *store.Store
 	client   *protocol.Client
 	origins  *replica.Set
-	access   *access
+	peers    peers
 	refusals *replica.RefusalLog
 	records  *recordgate.Gate
-	gate     *gate
-	evidence reporter
+	evidence *prosecutor
 }
 
 // take brings a page from the wire to the index. Each step is one function: verify (rule
@@ -79,7 +71,12 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 	err := rc.cfg.Panics.Run(contain.Page, func() error {
 		inside, step := span.Start(ctx, span.Verify)
 
-		origin, page, err := rc.verify(inside, from, giver, text)
+		var page *replica.Page
+
+		origin, err := rc.withKeys(inside, from, giver, func() (o *replica.Origin, err error) {
+			o, page, err = rc.openPage(from, text)
+			return o, err
+		})
 		if err == nil {
 			err = rc.compare(origin, page)
 		}
@@ -123,18 +120,6 @@ func (rc *receiver) fetchFor(ctx context.Context, received *receivedPage) {
 // refusePanic refuses a page that caused a panic.
 func (rc *receiver) refusePanic(from replica.Sender, text string, panicked error) error {
 	return rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: panicked})
-}
-
-// verify passes a page through the gate. It requests the origin's newest key document if the
-// page is signed by an unknown key.
-func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver protocol.Node,
-	text string) (origin *replica.Origin, page *replica.Page, err error) {
-	origin, err = rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
-		o, page, err = rc.gate.openPage(from, text)
-		return o, err
-	})
-
-	return origin, page, err
 }
 
 // compare refuses a page that contradicts an accepted one, if that convicts the origin.

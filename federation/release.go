@@ -13,33 +13,33 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
-// mayRelease requests the newest key document of a frozen origin. It returns a
+// MayRelease requests the newest key document of a frozen origin. It returns a
 // directory.Conflict if evidence of this node or of another of the domain still convicts the
 // origin: none of the keys that signed it is revoked, and its epoch isn't over
 // (federation.md, "Evidence"). It returns a directory.Unavailable if no node that answers has
 // evidence and one doesn't answer, because that one may have some.
-func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	origin := pr.origins.Get(td)
-	if origin == nil || pr.cfg.Verifier == nil {
+func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
+	origin := m.origins.Get(td)
+	if origin == nil || m.cfg.Verifier == nil {
 		return nil
 	}
 
-	asked := pr.receiver.newestKeys(ctx, origin)
-	id, holds, known, err := pr.convictingStill(td)
+	asked := m.receiver.newestKeys(ctx, origin)
+	id, holds, known, err := m.evidence.convictingStill(td)
 
 	silent := ""
-	for _, node := range pr.neighbours.siblings(maxSiblings) {
+	for _, node := range m.peers.siblings(maxSiblings) {
 		if holds || err != nil {
 			break
 		}
 
-		found, evidence, failed := pr.askEvidence(ctx, node, td)
+		found, evidence, failed := m.evidence.askEvidence(ctx, node, td)
 		switch {
 		case failed != nil:
 			silent = node.Base
-			pr.cfg.Logger.Warn("asking another node for its evidence failed", "node", node.Base, "err", failed)
+			m.cfg.Logger.Warn("asking another node for its evidence failed", "node", node.Base, "err", failed)
 		case evidence != nil:
-			if v, judged := pr.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
+			if v, judged := m.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}
 		}

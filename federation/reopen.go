@@ -7,7 +7,6 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/roster-mesh/roster/limit"
 )
@@ -19,44 +18,44 @@ const reopenBatch = 256
 // node's. Records that an older release could not read are judged now. Records that only a
 // newer release can read are kept for it. No other loop runs yet. The dialect is written
 // last, so that a node that stops meanwhile starts again.
-func (re *reopener) reopen() error {
-	dialect := re.cfg.Dialect.String()
+func (m *Mesh) reopen() error {
+	dialect := m.cfg.Dialect.String()
 
-	judged, err := re.store.Dialect()
+	judged, err := m.store.Dialect()
 	if err != nil || judged == dialect {
 		return err
 	}
 
-	origins, err := re.store.Origins()
+	origins, err := m.store.Origins()
 	if err != nil {
 		return err
 	}
 
 	for td := range origins {
-		streams, err := re.store.Streams(td)
+		streams, err := m.store.Streams(td)
 		if err != nil {
 			return err
 		}
 
 		for _, st := range streams {
-			if err := re.reopenStream(st.Id); err != nil {
+			if err := m.reopenStream(st.Id); err != nil {
 				return err
 			}
 		}
 	}
 
-	return re.store.SetDialect(dialect)
+	return m.store.SetDialect(dialect)
 }
 
 // reopenStream opens the records of a stream again.
-func (re *reopener) reopenStream(id store.StreamID) error {
+func (m *Mesh) reopenStream(id store.StreamID) error {
 	for after, more := []byte(nil), true; more; {
 		var (
 			batch []store.StoredEntry
 			err   error
 		)
 
-		after, more, err = re.store.EntriesAfter(id, after, reopenBatch,
+		after, more, err = m.store.EntriesAfter(id, after, reopenBatch,
 			func(t *store.Tx, rid directory.RID, held *store.Entry) error {
 				if held.Record != store.RecordHeld {
 					return nil
@@ -71,7 +70,7 @@ func (re *reopener) reopenStream(id store.StreamID) error {
 			return err
 		}
 
-		if err := re.reopenBatch(id, batch); err != nil {
+		if err := m.reopenBatch(id, batch); err != nil {
 			return err
 		}
 	}
@@ -86,11 +85,11 @@ type reopened struct {
 }
 
 // reopenBatch judges a batch of records again and stores the changed entries.
-func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
+func (m *Mesh) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
-	limit.Parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
+	limit.Parallel(len(batch), func(i int) { judged[i] = m.judgeAgain(id, batch[i]) })
 
-	_, err := re.store.Change(id, func(t *store.Tx) error {
+	_, err := m.store.Change(id, func(t *store.Tx) error {
 		for _, r := range judged {
 			if r.was == r.is {
 				continue
@@ -114,7 +113,7 @@ func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) er
 }
 
 // judgeAgain judges a stored record by this node's dialect.
-func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
+func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 	r := reopened{rid: k.RID, was: k.Entry, is: k.Entry}
 	if k.Record == nil || !k.Record.Is(k.Entry.Name()) {
 		return r // damaged on disk; reading it reports the damage
@@ -126,8 +125,8 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 		project = kinds.Project
 	}
 
-	entry, err := re.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
-		return re.records.OpenEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
+	entry, err := m.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
+		return m.records.OpenEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 	})
 
 	switch {
@@ -137,7 +136,7 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	case k.Entry.Format != 0 && err != nil:
 		r.is.Format = 0
 		r.is.Record = store.RecordRefused
-		re.cfg.Logger.Warn("refused a record that could be read for the first time",
+		m.cfg.Logger.Warn("refused a record that could be read for the first time",
 			"origin", id.Origin.Name(), "rid", k.RID.String(), "err", err)
 	case k.Entry.Format != 0:
 		r.is.Format = 0
@@ -145,11 +144,4 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	}
 
 	return r
-}
-
-// A reopener opens records again.
-type reopener struct {
-	cfg     *Config
-	store   *store.Store
-	records *recordgate.Gate
 }

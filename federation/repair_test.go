@@ -105,7 +105,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 		o.Answers.Begin()
 		loops.Go(func() { b.beta.follower.tend(ctx, o) })
 		loops.Go(func() { b.beta.follower.catchUp(ctx, o) })
-		loops.Go(func() { b.beta.watcher.watch(ctx, o) })
+		loops.Go(func() { b.beta.follower.watch(ctx, o) })
 		defer loops.Wait()
 		defer cancel()
 		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })
@@ -208,7 +208,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 
 			return n
 		}
-		b.beta.puller.compact(t.Context(), o, &o.Mesh)
+		b.beta.follower.compact(t.Context(), o, &o.Mesh)
 
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
@@ -221,7 +221,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 		must(t, err)
 
 		for range 2 {
-			b.beta.puller.compact(t.Context(), o, &o.Mesh)
+			b.beta.follower.compact(t.Context(), o, &o.Mesh)
 
 			if n := links(); n != 1 || o.Mesh.Cur.State.Listed != agents {
 				t.Fatalf("%d links that list %d", n, o.Mesh.Cur.State.Listed)
@@ -267,7 +267,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		}
 
 		st.State.Listed += compactSlack // as if there had been thousands more
-		b.beta.puller.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Mesh)
+		b.beta.follower.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Mesh)
 
 		if n := links(); n != 1 || st.State.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.State.Listed)

@@ -21,7 +21,7 @@ func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
 	return b, func(r directory.PeerRules) {
 		p.Import = r
 		b.beta.reconcile()
-		b.beta.upkeep.judgeAll(t.Context())
+		b.beta.judgeAll(t.Context())
 	}
 }
 
@@ -260,7 +260,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
+		must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
 
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
@@ -400,7 +400,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 			o.JudgeSome()
 		}
 
-		b.beta.upkeep.judgeAll(t.Context())
+		b.beta.judgeAll(t.Context())
 
 		if n := len(b.agents()); n != 2*replica.JudgeBatch {
 			t.Errorf("%d are shown, and all are admitted", n)

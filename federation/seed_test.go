@@ -141,16 +141,16 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 			n.reopen(t)
 		}
 
-		problem := func() directory.Problem { return directory.ProblemOf(p.b.evidence.mayRelease(t.Context(), alpha)) }
+		problem := func() directory.Problem { return directory.ProblemOf(p.b.MayRelease(t.Context(), alpha)) }
 
-		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
+		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("nobody has anything: %v", err)
 		}
 
 		must(t, os.WriteFile(p.b2.evidence.cases.Path(alpha, "E1-a", evidence.KeptSuffix), []byte("{}"), 0o600))
 		p.b2.reopen(t)
 
-		if err := p.b.evidence.mayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict ||
+		if err := p.b.MayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict ||
 			!strings.Contains(err.Error(), "E1-a") {
 			t.Errorf("the other node has evidence: %v", err)
 		}
@@ -165,13 +165,13 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		p.b.reopen(t)
 		court.acquits = true
 
-		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
+		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("it knows the evidence, which convicts no more: %v", err)
 		}
 
 		p.cut(nil)
 
-		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
+		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("none of all convicts: %v", err)
 		}
 

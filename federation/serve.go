@@ -28,8 +28,8 @@ type server struct {
 	store     *store.Store
 	origins   *replica.Set
 	publisher *publish.Publisher
-	access    *access
-	holdings  *holdings
+	peers     peers
+	holdings  holdings
 	evidence  *prosecutor
 	codecs    *protocol.Codecs
 	traffic   *protocol.Traffic
@@ -117,10 +117,10 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 // at once (rule S7).
 func (s *server) admits(id spiffeid.ID) bool {
 	switch {
-	case !isNode(id) || !s.access.speaksTo(id.TrustDomain()):
+	case !isNode(id) || !s.peers.speaksTo(id.TrustDomain()):
 		return false
 	case id.TrustDomain() != s.cfg.Domain:
-		return s.access.listsNode(id)
+		return s.peers.listsNode(id)
 	}
 
 	return s.cfg.Member == nil || s.cfg.Member(id)
@@ -129,7 +129,7 @@ func (s *server) admits(id spiffeid.ID) bool {
 // greets reports whether a node of an active peer may ask for key documents, although its domain's does
 // not list it as far as this node knows: for greetTime after it was first seen.
 func (s *server) greets(id spiffeid.ID) bool {
-	return isNode(id) && id.TrustDomain() != s.cfg.Domain && s.access.speaksTo(id.TrustDomain()) &&
+	return isNode(id) && id.TrustDomain() != s.cfg.Domain && s.peers.speaksTo(id.TrustDomain()) &&
 		s.newcomers.isNew(id, time.Now())
 }
 
@@ -202,7 +202,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return err
 	}
 
-	if !s.access.lists(origin, from) {
+	if !s.peers.lists(origin, from) {
 		return errNotListed
 	}
 
@@ -288,7 +288,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	s.tellStanding(w, from)
 
 	if query.Keys != nil {
-		if issue := s.access.keysIssue(query.Origin); query.Keys.Before(issue) {
+		if issue := s.peers.keysIssue(query.Origin); query.Keys.Before(issue) {
 			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(query.Origin, issue))
 		}
 	}
@@ -315,7 +315,7 @@ func (s *server) mayHave(r *http.Request, from spiffeid.TrustDomain, query proto
 	case !ok || !s.admits(id):
 		return false
 	case query.Aud == directory.Mesh:
-		return s.access.lists(query.Origin, from)
+		return s.peers.lists(query.Origin, from)
 	default: // nodes of the own domain may have the private streams to that domain
 		return query.Aud == directory.Only(from) && (query.Origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
@@ -357,16 +357,16 @@ func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.
 
 	for {
 		// Both channels are taken before the read, so that no change is missed.
-		changed := s.access.changedOf(query.Origin)
+		changed := s.peers.changedOf(query.Origin)
 
-		unsigned := s.access.unsigned(query.Origin)
+		unsigned := s.peers.unsigned(query.Origin)
 		if !s.mayHave(r, from, query) { // a waiting caller is refused at once (MESH-025)
 			return "", errNotListed
 		}
 
 		text, err := s.readPage(r, from, query)
 		if err != nil || text != "" || query.Wait == 0 || query.Keys != nil &&
-			query.Keys.Before(s.access.keysIssue(query.Origin)) {
+			query.Keys.Before(s.peers.keysIssue(query.Origin)) {
 			return text, err
 		}
 
@@ -473,7 +473,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return err
 	}
 
-	if !s.access.lists(origin, from) && origin != s.cfg.Domain {
+	if !s.peers.lists(origin, from) && origin != s.cfg.Domain {
 		return errNotListed
 	}
 

@@ -320,7 +320,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 
-		made, err := tail.Page(b.alpha.publisher)
+		made, err := b.alpha.publisher.GossipPage(tail)
 		if err != nil || len(made.Text) >= gossip.MaxMessage || len(made.Digests) != publish.GossipDigests ||
 			made.To != b.origin.rev {
 			t.Fatalf("%d bytes, %d digests, %v", len(made.Text), len(made.Digests), err)
@@ -337,7 +337,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 				b.origin.register(fmt.Sprint("more-", b.origin.rev, i), 600)
 			}
 
-			if made, err = tail.Page(b.alpha.publisher); err != nil {
+			if made, err = b.alpha.publisher.GossipPage(tail); err != nil {
 				t.Fatal(err)
 			}
 

@@ -34,9 +34,9 @@ func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Nod
 		}
 	}
 
-	for _, n := range pr.neighbours.others(conviction.Origin) {
+	for _, n := range pr.peers.others(conviction.Origin) {
 		if conviction.Audience == (directory.Audience{}) || conviction.Audience == directory.Mesh &&
-			pr.access.lists(conviction.Origin, n.Domain) {
+			pr.peers.lists(conviction.Origin, n.Domain) {
 			all = append(all, n)
 		}
 	}

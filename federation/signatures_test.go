@@ -165,7 +165,7 @@ func TestRecordsAreSignedAhead(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			b.alpha.publisher.SignAhead(ctx, b.alpha.access.audiences)
+			b.alpha.publisher.SignAhead(ctx, b.alpha.peers.audiences)
 		}()
 		defer func() { cancel(); <-done }()
 

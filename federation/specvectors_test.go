@@ -45,11 +45,11 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 
 		gates := map[string]func(text string) error{
 			"page.json": func(text string) error {
-				_, _, err := reader.gate.openPage(replica.Sender{Domain: alpha}, text)
+				_, _, err := reader.receiver.openPage(replica.Sender{Domain: alpha}, text)
 				return err
 			},
 			"head.json": func(text string) error {
-				_, _, err := reader.gate.openHead(replica.Sender{Domain: alpha}, text)
+				_, _, err := reader.receiver.openHead(replica.Sender{Domain: alpha}, text)
 				return err
 			},
 		}

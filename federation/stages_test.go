@@ -53,7 +53,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha),
+			done <- b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(alpha),
 				&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
@@ -91,7 +91,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
+		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
@@ -278,7 +278,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.Get(alpha)
 
-			all, end := b.beta.puller.bring(ctx, pullRun{o, &o.Mesh, b.giver(), unlimited(ctx),
+			all, end := b.beta.follower.bring(ctx, pullRun{o, &o.Mesh, b.giver(), unlimited(ctx),
 				o.Since(&o.Mesh)})
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
@@ -320,7 +320,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Mesh, b.giver(),
+		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
 			unlimited(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}

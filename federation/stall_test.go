@@ -146,7 +146,7 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 			}
 		}
 
-		if _, err := s.b.prover.record(t.Context(), alpha, first); directory.ProblemOf(err) != directory.Unavailable {
+		if _, err := s.b.Record(t.Context(), alpha, first); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("a record that only the disk has: %v", err)
 		}
 
@@ -241,7 +241,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
+		must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
 
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
@@ -269,7 +269,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)
 		}
 
-		b.beta.upkeep.judgeAll(t.Context())
+		b.beta.judgeAll(t.Context())
 
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d are shown", n)
@@ -277,7 +277,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 
 		close(end)
 		must(t, <-done)
-		b.beta.upkeep.judgeAll(t.Context())
+		b.beta.judgeAll(t.Context())
 
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Errorf("%+v is shown", e)

@@ -143,8 +143,6 @@ func seesThatAPeerCannotReachIt(t *testing.T, wait time.Duration) {
 	own := w.open(t, t.TempDir(), 1, us, active(beta, 1, 2, 3))
 	us.listKeys(nil, own.keys)
 
-	defer own.run(t)()
-
 	var (
 		moved atomic.Bool
 		keys  []*keyring
@@ -167,6 +165,9 @@ func seesThatAPeerCannotReachIt(t *testing.T, wait time.Duration) {
 	}
 
 	peer.listKeys(nil, keys...)
+
+	defer own.run(t)() // it asks the nodes, so none of them is opened again any more
+
 	eventually(t, 2*time.Minute, "active", func() bool { return own.Peers()[0].State == "active" })
 	time.Sleep(wait)
 	moved.Store(true)

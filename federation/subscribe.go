@@ -17,16 +17,12 @@ const uselessMost = 3
 
 // A subscription is a sequence of long polls at one of an origin's nodes.
 type subscription struct {
-	cfg      *Config
-	client   *protocol.Client
-	access   *access
-	receiver *receiver
-	puller   *puller
-	o        *replica.Origin
-	f        *replica.Feed
-	n        protocol.Node
-	pings    bool // n sends interim responses while it holds a pull
-	useless  int
+	*follower
+	o       *replica.Origin
+	f       *replica.Feed
+	n       protocol.Node
+	pings   bool // n sends interim responses while it holds a pull
+	useless int
 
 	told  directory.Position // issue of the key document that n stated but that could not be pulled
 	tried time.Time          // time of that pull
@@ -44,14 +40,13 @@ func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed 
 		}
 	}
 
-	if err := fl.puller.pullInTurn(ctx, origin, feed, node, unlimited(ctx)); err != nil {
+	if err := fl.pullInTurn(ctx, origin, feed, node, unlimited(ctx)); err != nil {
 		return err
 	}
 
 	well()
 
-	for s := (&subscription{cfg: fl.cfg, client: fl.client, access: fl.access, receiver: fl.receiver,
-		puller: fl.puller, o: origin, f: feed, n: node}); ctx.Err() == nil; well() {
+	for s := (&subscription{follower: fl, o: origin, f: feed, n: node}); ctx.Err() == nil; well() {
 		if err := s.next(ctx); err != nil {
 			return err
 		}
@@ -79,7 +74,7 @@ func (s *subscription) next(ctx context.Context) (err error) {
 		return err
 	}
 
-	news := known.Before(issue) && s.follow(ctx, issue)
+	news := known.Before(issue) && s.followKeys(ctx, issue)
 	if text == "" {
 		return s.judge(news || time.Since(asked) >= hold/2) // half: clocks differ in rate
 	}
@@ -95,7 +90,7 @@ func (s *subscription) next(ctx context.Context) (err error) {
 		return err
 	}
 
-	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
+	return s.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
 }
 
 // judge counts consecutive useless answers, and returns errNoNews after uselessMost.
@@ -114,7 +109,7 @@ func (s *subscription) judge(useful bool) error {
 
 // known returns the issue of the key document beyond which the node is to report a later one.
 func (s *subscription) known() directory.Position {
-	held := s.access.keysIssue(s.o.Domain)
+	held := s.peers.keysIssue(s.o.Domain)
 	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
 		return s.told
 	}
@@ -172,9 +167,9 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 // leaves time to ask that one before the peer counts as unreachable.
 const pingDelay = 3 * time.Second
 
-// follow pulls the issue of the key document that the node stated, and reports whether it was
+// followKeys pulls the issue of the key document that the node stated, and reports whether it was
 // received. A failure does not end the subscription, because pages may use known keys.
-func (s *subscription) follow(ctx context.Context, issue directory.Position) bool {
+func (s *subscription) followKeys(ctx context.Context, issue directory.Position) bool {
 	err := s.receiver.followKeys(ctx, s.o, s.n, issue)
 	if err == nil {
 		return true

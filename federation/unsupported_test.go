@@ -90,7 +90,7 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 		}
 
 		// What was signed is what is kept and relayed.
-		record, err := b.beta.prover.record(t.Context(), alpha, rid)
+		record, err := b.beta.Record(t.Context(), alpha, rid)
 		if err != nil || !strings.Contains(record, directory.B64.EncodeToString(b.origin.regs[rid].payload)) {
 			t.Errorf("got %q, %v", record, err)
 		}
@@ -336,7 +336,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 			}
 		}
 
-		if _, err := b.beta.prover.record(t.Context(), alpha, later); directory.ProblemOf(err) != directory.NotFound {
+		if _, err := b.beta.Record(t.Context(), alpha, later); directory.ProblemOf(err) != directory.NotFound {
 			t.Errorf("it is shown as a registration: %v", err)
 		}
 
@@ -409,7 +409,7 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 			t.Errorf("it shows %v", is)
 		}
 
-		_, _, h, _, err := b.beta.prover.heldRecord(alpha, wanted)
+		_, _, h, _, err := b.beta.heldRecord(alpha, wanted)
 		if err != nil || h.Owner != store.OwnerKeyOf(is[wanted]) || h.Owner == 0 {
 			t.Errorf("it counts for the owner %x: %v", h.Owner, err)
 		}

@@ -6,21 +6,13 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// upkeep runs the loops that maintain all origins.
-type upkeep struct {
-	cfg     *Config
-	origins *replica.Set
-	judge   chan struct{}
-}
-
 // sweeper removes expired entries, a bounded number at a time, until ctx ends.
-func (u *upkeep) sweeper(ctx context.Context) {
+func (m *Mesh) sweeper(ctx context.Context) {
 	var readmitted time.Time
-	for pause := sweepEvery; wait(ctx, nil, u.cfg.Stretch.of(pause)); {
+	for pause := sweepEvery; wait(ctx, nil, m.cfg.Stretch.of(pause)); {
 		pause = sweepEvery
 
 		readmits := time.Since(readmitted) >= sweepEvery // however often something is due to be freed
@@ -28,15 +20,15 @@ func (u *upkeep) sweeper(ctx context.Context) {
 			readmitted = time.Now()
 		}
 
-		for _, origin := range u.origins.All() {
+		for _, origin := range m.origins.All() {
 			next, err := origin.Sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
-				u.cfg.Logger.Error("removing expired entries failed", "origin", origin.Domain.Name(), "err", err)
+				m.cfg.Logger.Error("removing expired entries failed", "origin", origin.Domain.Name(), "err", err)
 			}
 
 			if readmits {
 				if err := origin.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
-					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin",
+					m.cfg.Logger.Error("requesting records that now fit the quota failed", "origin",
 						origin.Domain.Name(), "err", err)
 				}
 			}
@@ -50,25 +42,25 @@ func (u *upkeep) sweeper(ctx context.Context) {
 
 // judges applies changed rules to the shown entries, until ctx ends. While the disk is
 // stalled, it only hides entries that the rules no longer admit.
-func (u *upkeep) judges(ctx context.Context) {
-	for wait(ctx, u.judge, 0) {
-		u.judgeAll(ctx)
+func (m *Mesh) judges(ctx context.Context) {
+	for wait(ctx, m.judge, 0) {
+		m.judgeAll(ctx)
 	}
 }
 
 // judgeAll applies the rules to all origins, one step of each origin in turn. It hides
 // entries first, because that waits for no disk.
-func (u *upkeep) judgeAll(ctx context.Context) {
+func (m *Mesh) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range u.origins.All() {
+		for _, o := range m.origins.All() {
 			more = o.HideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range u.origins.All() {
+		for _, o := range m.origins.All() {
 			more = o.JudgeSome() || more
 		}
 	}
@@ -79,14 +71,14 @@ const staleEvery = 500 * time.Millisecond
 
 // staleness hides the entries of a silent origin if its peering requires that, and shows them
 // again when the origin is reachable (MESH-008).
-func (u *upkeep) staleness(ctx context.Context) {
-	for ok := true; ok; ok = wait(ctx, nil, u.cfg.Stretch.of(staleEvery)) {
-		for _, origin := range u.origins.All() {
+func (m *Mesh) staleness(ctx context.Context) {
+	for ok := true; ok; ok = wait(ctx, nil, m.cfg.Stretch.of(staleEvery)) {
+		for _, origin := range m.origins.All() {
 			hide := origin.Peering.Load().Import.OnStale == directory.OnStaleHide
 
 			stale := hide && origin.Silent()
 			if origin.SetStale(stale) {
-				u.cfg.Logger.Warn("a silent peer's registrations changed visibility",
+				m.cfg.Logger.Warn("a silent peer's registrations changed visibility",
 					"origin", origin.Domain.Name(), "hidden", stale)
 			}
 		}

@@ -13,12 +13,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A watcher notices when a peer stops answering, and when it answers again.
-type watcher struct {
-	cfg    *Config
-	client *protocol.Client
-}
-
 // The pace of a watch.
 const (
 	watchEvery = 500 * time.Millisecond
@@ -32,18 +26,18 @@ const (
 
 // watch follows whether a peer answers until ctx ends. It logs each change once, at a
 // limited rate, so that a peer can't fill the log by answering now and then.
-func (w *watcher) watch(ctx context.Context, origin *replica.Origin) {
+func (fl *follower) watch(ctx context.Context, origin *replica.Origin) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 
 	lines := rate.NewLimiter(rate.Every(time.Minute), watchLines)
 	logged, called, ticked, failing := peerUnknown, time.Time{}, time.Now(), time.Time{}
 
-	for wait(ctx, nil, w.cfg.Stretch.of(watchEvery)) {
+	for wait(ctx, nil, fl.cfg.Stretch.of(watchEvery)) {
 		status := origin.Status()
 
 		// A process that was stopped for a while has heard nobody meanwhile.
-		late := time.Since(ticked)-w.cfg.Stretch.of(watchEvery) > w.cfg.Stretch.of(lateTick)
+		late := time.Since(ticked)-fl.cfg.Stretch.of(watchEvery) > fl.cfg.Stretch.of(lateTick)
 		if late && logged == peerUp {
 			origin.Answers.Excuse()
 			status = origin.Status()
@@ -63,16 +57,16 @@ func (w *watcher) watch(ctx context.Context, origin *replica.Origin) {
 		}
 
 		if now != logged && now != peerUnknown && lines.Allow() {
-			w.log(&status, logged, now)
+			fl.logPhase(&status, logged, now)
 			logged = now
 		}
 
 		_, silent, _ := origin.Answers.Last()
-		isSilent := time.Since(silent) > w.cfg.Stretch.of(callAfter)
+		isSilent := time.Since(silent) > fl.cfg.Stretch.of(callAfter)
 
-		if time.Since(called) > w.cfg.Stretch.of(callAfter) && (isSilent || origin.Theirs.Doubtful()) {
+		if time.Since(called) > fl.cfg.Stretch.of(callAfter) && (isSilent || origin.Theirs.Doubtful()) {
 			called = time.Now()
-			calls.Go(func() { w.call(ctx, origin) })
+			calls.Go(func() { fl.callAll(ctx, origin) })
 		}
 	}
 }
@@ -107,8 +101,8 @@ func watched(status *replica.PeerStatus) peerPhase {
 	return peerUnknown
 }
 
-// log writes the line about a change.
-func (w *watcher) log(status *replica.PeerStatus, before, now peerPhase) {
+// logPhase writes the line about a change.
+func (fl *follower) logPhase(status *replica.PeerStatus, before, now peerPhase) {
 	attrs := []any{"peer", status.Domain.Name()}
 
 	if !status.LastPage.IsZero() {
@@ -125,29 +119,29 @@ func (w *watcher) log(status *replica.PeerStatus, before, now peerPhase) {
 			attrs = append(attrs, slog.String("err", status.LastError))
 		}
 
-		w.cfg.Logger.Warn("peer lost: none of its nodes answers", attrs...)
+		fl.cfg.Logger.Warn("peer lost: none of its nodes answers", attrs...)
 	case now == peerFailing:
-		w.cfg.Logger.Warn("peer failing: it answers, and no head of it verifies", append(attrs,
+		fl.cfg.Logger.Warn("peer failing: it answers, and no head of it verifies", append(attrs,
 			"head_age_ms", status.HeadAge.Milliseconds(), "err", status.LastError)...)
 	case now == peerRefusing:
-		w.cfg.Logger.Warn("peer refuses this domain", append(attrs, "as", status.Refusal, "node", status.Theirs.Node,
+		fl.cfg.Logger.Warn("peer refuses this domain", append(attrs, "as", status.Refusal, "node", status.Theirs.Node,
 			"evidence", status.Theirs.Evidence, "err", status.Theirs.Error)...)
 	case before == peerRefusing:
-		w.cfg.Logger.Info("peer refuses this domain no longer", append(attrs, "state", status.State)...)
+		fl.cfg.Logger.Info("peer refuses this domain no longer", append(attrs, "state", status.State)...)
 	case before == peerNotExported && now == peerUp:
-		w.cfg.Logger.Info("peer exports to this domain now", append(attrs, "state", status.State)...)
+		fl.cfg.Logger.Info("peer exports to this domain now", append(attrs, "state", status.State)...)
 	case before == peerLost:
-		w.cfg.Logger.Info("peer back", append(attrs, "state", status.State)...)
+		fl.cfg.Logger.Info("peer back", append(attrs, "state", status.State)...)
 	default:
-		w.cfg.Logger.Info("peer "+status.State, attrs...)
+		fl.cfg.Logger.Info("peer "+status.State, attrs...)
 	}
 }
 
-// call asks all nodes of a peer at once whether they answer, and how they see this domain, so that
+// callAll asks all nodes of a peer at once whether they answer, and how they see this domain, so that
 // a peer of which one node answers is not called unreachable because others don't, nor a refusal
 // of one taken for the peer's. The first that answers is the one to follow from now on.
-func (w *watcher) call(ctx context.Context, origin *replica.Origin) {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Stretch.of(callTime))
+func (fl *follower) callAll(ctx context.Context, origin *replica.Origin) {
+	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(callTime))
 	defer cancel()
 
 	nodes := origin.Contacts.Nodes()
@@ -160,7 +154,7 @@ func (w *watcher) call(ctx context.Context, origin *replica.Origin) {
 		all.Go(func() {
 			query := url.Values{"origin": {origin.Domain.Name()}}
 
-			_, err := w.client.Get(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
+			_, err := fl.client.Get(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
 			if err == nil {
 				first.Do(func() { origin.Contacts.Prefer(node) })
 			}

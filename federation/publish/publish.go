@@ -237,24 +237,25 @@ type GossipCursor struct {
 	From uint64 // revision after which the next page begins
 }
 
-// Page returns a page of the newest digests, or nil if there is none above the previous page.
-func (t *GossipCursor) Page(publisher *Publisher) (*Page, error) {
-	publisher.mu.Lock()
-	defer publisher.mu.Unlock()
+// GossipPage returns a page of the newest digests, or nil if there is none above the cursor's
+// previous page.
+func (b *Publisher) GossipPage(cursor *GossipCursor) (*Page, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 
-	ds, to, at := publisher.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+	ds, to, at := b.Source.Digests(directory.Mesh, cursor.From, protocol.MaxDigests)
 	for to < at && len(ds) > 0 {
-		t.From = ds[len(ds)-1].Revision
-		ds, to, at = publisher.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+		cursor.From = ds[len(ds)-1].Revision
+		ds, to, at = b.Source.Digests(directory.Mesh, cursor.From, protocol.MaxDigests)
 	}
 
 	if n := len(ds) - GossipDigests; n > 0 {
-		t.From, ds = ds[n-1].Revision, ds[n:]
+		cursor.From, ds = ds[n-1].Revision, ds[n:]
 	}
 
 	if len(ds) == 0 {
 		return nil, nil
 	}
 
-	return publisher.sign(directory.Mesh, ds, t.From, to, at)
+	return b.sign(directory.Mesh, ds, cursor.From, to, at)
 }

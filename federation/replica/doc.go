@@ -7,7 +7,6 @@
 // Origin owns all of it. Its methods stand by subject:
 //
 //	accept.go         pages: one transaction on disk, then the index (rule G3)
-//	write.go          the transactions of pages and records
 //	records.go        records that come later than their page, and entries that expire
 //	backlog.go        missing records
 //	quota.go          bounds of records and bytes, of all owners and of each

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -230,11 +231,15 @@ func (o *Origin) Admit(claim Claim) error {
 	now := o.base.Now()
 	o.witness(claim)
 
+	o.mu.Lock()
+	newest := o.FeedOf(claim.Aud).Newest().Id.Epoch
+	o.mu.Unlock()
+
 	cost := float64(claim.Digests)
 	switch {
 	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
 		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
-	case claim.Epoch < o.newestEpoch(claim.Aud):
+	case claim.Epoch < newest:
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
 	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
 		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: claim.Issuer, Err: errFuture}
@@ -355,3 +360,26 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 
 	return nil
 }
+
+// A guard is a mutex that publishes the guarded fields when it is unlocked, for readers
+// that take no lock.
+type guard struct {
+	sync.Mutex
+	publish func() // is called while the mutex is held
+}
+
+// Unlock publishes and unlocks.
+func (g *guard) Unlock() {
+	g.publish()
+	g.Mutex.Unlock()
+}
+
+// A changeLock is a mutex that is not waited for while the disk does not answer.
+type changeLock struct{ held chan struct{} }
+
+func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
+
+// Lock returns store.ErrStalled, and does not lock, if the disk stalls meanwhile.
+func (l changeLock) Lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
+
+func (l changeLock) Unlock() { <-l.held }

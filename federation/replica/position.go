@@ -48,35 +48,6 @@ func (o *Origin) Blank(feed *Feed) bool {
 	return feed.Cur == nil && feed.next == nil
 }
 
-// Fit returns the stream of a page, and reports whether the page will be applicable once
-// the stream has reached done (apt). full reports that an applicable page exceeds the quotas.
-func (o *Origin) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
-	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
-
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	feed := o.FeedOf(page.Audience)
-
-	st := feed.existing(page.Epoch)
-	if st == nil {
-		if page.Epoch < feed.Newest().Id.Epoch {
-			return id, false, false
-		}
-
-		st = newStream(id) // which the page begins
-	}
-
-	mark := st.State.Watermark
-	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
-
-	return id, apt && o.full(st, store.Usage{}), apt
-}
-
-// Ahead is the position of a stream after the pages under way are applied; zero if no page
-// is under way.
-type Ahead struct{ Epoch, Watermark uint64 }
-
 // Position returns the position up to which readers see every announced change. A missing
 // record delays it only until a request for that record has failed.
 func (o *Origin) Position() (directory.Position, bool) {
@@ -119,14 +90,6 @@ func (o *Origin) Behind() bool {
 	defer o.mu.Unlock()
 
 	return o.Mesh.Newest().State.Watermark < o.Mesh.tip
-}
-
-// newestEpoch returns the newest epoch that is followed of a stream.
-func (o *Origin) newestEpoch(aud directory.Audience) uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	return o.FeedOf(aud).Newest().Id.Epoch
 }
 
 // ChainOf returns a feed's stream that is shown and its state, and whether one of a newer

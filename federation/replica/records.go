@@ -43,6 +43,43 @@ func (o *Origin) keepRecords(st *Stream, wanted []signed.Digest,
 	return nil
 }
 
+// writeRecords writes records of entries that still lack them. The caller holds change.
+func (o *Origin) writeRecords(st *Stream, opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
+	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
+		for rid, rec := range opened {
+			held, err := t.Get(rid)
+			if err != nil {
+				return err
+			}
+
+			if held == nil || held.Record != store.RecordMissing || held.Name() != rec.Asked {
+				continue // another page changed it meanwhile
+			}
+
+			was := *held
+
+			entry := o.keep(st, t, &was, held, rec)
+			if held.Record == store.RecordHeld {
+				if err := t.PutRecord(held, rec.Stored); err != nil {
+					return err
+				}
+			}
+
+			if err := t.Put(rid, &was, held); err != nil {
+				return err
+			}
+
+			done.effects = append(done.effects, effect{digest: held.Digest(rid), entry: entry})
+		}
+
+		done.Delta, done.owners = t.Delta, t.Owners
+
+		return nil
+	})
+
+	return done, err
+}
+
 // Sweep removes entries whose deadline passed at least directory.Skew ago, on disk and in
 // the index. It removes up to limit entries of each stream, and returns when the next is due.
 func (o *Origin) Sweep(limit int) (next time.Time, err error) {
