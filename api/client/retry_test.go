@@ -410,3 +410,37 @@ func TestConfigNamesTheFieldThatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// A server that is none of the directory's nodes, by its certificate or because it speaks no TLS, is no node
+// a moment later either: each address is asked once, and another one may be right.
+func TestAWrongServerIsNotAskedAgain(t *testing.T) {
+	for name, wrong := range map[string]error{
+		"of another domain": &ServerError{Host: "one", Err: errors.New("a node of another domain")},
+		"a wrong port":      fmt.Errorf("get: %w", ErrWrongServer),
+		"without TLS":       fmt.Errorf("get: %w", http.ErrSchemeMismatch),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				all := &journey{answer: func(*http.Request, int) (*http.Response, error) { return nil, wrong }}
+
+				_, err := travel(t, all).Do(t.Context(), http.MethodGet, "/ad/l", nil, nil)
+				if !errors.Is(err, wrong) || len(all.asked) != 3 || time.Since(began) >= time.Second {
+					t.Errorf("%v after %s: asked %s", err, time.Since(began), all.hosts())
+				}
+
+				one := &journey{answer: func(r *http.Request, _ int) (*http.Response, error) {
+					if r.URL.Host == "three" {
+						return response(r, http.StatusOK, nil, "{}"), nil
+					}
+
+					return nil, wrong
+				}}
+
+				if _, err := travel(t, one).Do(t.Context(), http.MethodGet, "/ad/l", nil, nil); err != nil {
+					t.Errorf("with one right address: %v", err)
+				}
+			})
+		})
+	}
+}

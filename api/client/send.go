@@ -77,6 +77,7 @@ func (c *Client) send(ctx context.Context, request *request, take func(*http.Res
 	var refusal error // the last answer of the directory; it says more than the end of ctx
 
 	unreached := 0 // addresses in a row to which no connection could be made
+	lasting := 0   // addresses in a row that are no nodes of this directory
 	for attempt := 1; ; attempt++ {
 		address := c.addresses.next()
 
@@ -106,7 +107,11 @@ func (c *Client) send(ctx context.Context, request *request, take func(*http.Res
 			unreached = 0
 		}
 
-		if c.failFast && unreached >= addresses {
+		if lasting++; !isLasting(err) {
+			lasting = 0
+		}
+
+		if c.failFast && unreached >= addresses || lasting >= addresses {
 			return err
 		}
 
@@ -236,6 +241,17 @@ func isChange(req *http.Request) bool {
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// ErrWrongServer is of an error of Config.HTTP that says that the server is no node of a directory. The
+// client doesn't ask it again.
+var ErrWrongServer = errors.New("the server is no node of a directory")
+
+// isLasting reports whether the server at an address is none of the directory's nodes, by its certificate or
+// because it speaks no TLS. To ask it again does not help.
+func isLasting(err error) bool {
+	return errors.Is(err, ErrWrongServer) || errors.As(err, new(*ServerError)) ||
+		errors.As(err, new(tls.RecordHeaderError)) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // isCertificate reports whether one end did not accept the other's certificate.

@@ -28,12 +28,14 @@ func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 		return x.rowsNamed(r.text, behind)
 	}
 
-	t, _ := x.fields[r.field].text(r.text)
+	p := &x.fields[r.field]
+
+	t, _ := p.text(r.text)
 	if t == nil {
 		return rowRange{of: &sortedRows{}}
 	}
 
-	o := t.rows()
+	o := p.rows(t)
 
 	return rowRange{o, o.first(x.entries.upTo(behind)), o.end()}
 }
@@ -67,7 +69,7 @@ func (x *Index) size(r textFilter) int {
 	}
 
 	if t, _ := postings.text(r.text); t != nil {
-		return t.size()
+		return postings.size(t)
 	}
 
 	return 0
@@ -296,14 +298,14 @@ func (x *Index) parts(r textFilter, from textPlace) iter.Seq2[string, rowRange] 
 
 		p := &x.fields[r.field]
 		for n := range p.beginning(r.text, from.text).all() {
-			t := p.texts.At(n)
+			text := *p.words.At(n)
 
-			sorted, begin := t.rows(), place{}
-			if t.text == from.text {
+			sorted, begin := p.rows(p.texts.At(n)), place{}
+			if text == from.text {
 				begin = sorted.first(x.entries.before(from.key))
 			}
 
-			if !yield(t.text, rowRange{sorted, begin, sorted.end()}) {
+			if !yield(text, rowRange{sorted, begin, sorted.end()}) {
 				return
 			}
 		}

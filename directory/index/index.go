@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // An Index holds one origin's registrations and finds them by the filters of a lookup. It is
@@ -59,6 +60,7 @@ func (x *Index) clear() {
 		x.fields[i] = postings{entries: &x.entries}
 	}
 
+	x.fields[fieldCapName].words = &table.Paged[string]{}
 	x.fields[fieldCapName].sort()
 }
 

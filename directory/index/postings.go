@@ -22,46 +22,65 @@ func (k sortKey) compare(o sortKey) int {
 }
 
 // postings maps the texts of one field to the rows that have them. A change finds its text
-// by a hash, and then searches the rows of that text alone.
+// by a hash, and then searches the rows of that text alone. A text that a single entry has costs
+// twelve bytes and its place in byText: many texts are one registration's alone.
 type postings struct {
 	entries *entryTable
 	texts   table.Pool[textEntries]
+	lists   table.Pool[sortedRows] // the rows of texts with several, in the order of their keys
 	byText  table.Table
-	sorted  *sortedRows // the texts' numbers; nil for fields without prefix lookups
+
+	// Of a field with prefix lookups, whose texts are kept:
+	words  *table.Paged[string] // by their numbers; nil for other fields
+	sorted *sortedRows          // the texts' numbers, in their order; nil while an index is filled
 }
 
-// A textEntries has the rows of one text.
+// A textEntries has the rows of one text. The text is identified by 64 bits of a hash with a secret
+// seed: of a million texts, two have the same hash in one of thirty million nodes, and have their
+// rows together there.
 type textEntries struct {
-	text   string
-	single uint32      // the entry's row, where it is one …
-	many   *sortedRows // … else all, in the order of their keys
+	low, high uint32 // the hash
+	// at is the row of a text that has one, or with inList the number of its list.
+	at uint32
 }
+
+const inList = 1 << 31
+
+func (t *textEntries) hash() uint64 { return uint64(t.high)<<32 | uint64(t.low) }
+
+// row returns the row of a text that has one.
+func (t *textEntries) row() (uint32, bool) { return t.at, t.at&inList == 0 }
+
+// list returns the rows of a text that has several.
+func (p *postings) list(t *textEntries) *sortedRows { return p.lists.At(t.at &^ inList) }
 
 // size returns how many entries have the text.
-func (t *textEntries) size() int {
-	if t.many == nil {
+func (p *postings) size(t *textEntries) int {
+	if _, single := t.row(); single {
 		return 1
 	}
 
-	return t.many.n
+	return p.list(t).n
 }
 
 // rows returns all rows, for reading.
-func (t *textEntries) rows() *sortedRows {
-	if t.many == nil {
-		return &sortedRows{[][]uint32{{t.single}}, 1}
+func (p *postings) rows(t *textEntries) *sortedRows {
+	if row, single := t.row(); single {
+		return &sortedRows{[][]uint32{{row}}, 1}
 	}
 
-	return t.many
+	return p.list(t)
 }
 
 func (p *postings) hash(s string) uint64 { return maphash.String(p.entries.seed, s) }
 
-func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).text) }
+func (p *postings) hashOf(n uint32) uint64 { return p.texts.At(n).hash() }
 
 // text returns a text and its number, or nil if no entry has it.
 func (p *postings) text(s string) (*textEntries, uint32) {
-	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).text == s })
+	h := p.hash(s)
+
+	n, ok := p.byText.Find(h, func(n uint32) bool { return p.texts.At(n).hash() == h })
 	if !ok {
 		return nil, 0
 	}
@@ -71,34 +90,53 @@ func (p *postings) text(s string) (*textEntries, uint32) {
 
 // before returns a predicate: whether a text sorts before s.
 func (p *postings) before(s string) func(uint32) bool {
-	return func(n uint32) bool { return p.texts.At(n).text < s }
+	return func(n uint32) bool { return *p.words.At(n) < s }
 }
 
 // insert adds a row to a text that the row does not have yet.
 func (p *postings) insert(s string, row uint32) {
 	t, _ := p.text(s)
-	switch {
-	case t == nil:
-		n := p.texts.Take()
-		*p.texts.At(n) = textEntries{text: strings.Clone(s), single: row} // not a part of some document
-		p.byText.Insert(n, p.hashOf)
-
-		if p.sorted != nil {
-			p.sorted.insert(n, p.before(s))
-		}
-
+	if t == nil {
+		p.add(s, row)
 		return
-	case t.many == nil:
-		t.many = t.rows()
 	}
 
-	t.many.insert(row, p.entries.before(p.entries.rows.At(row).key))
+	before := p.entries.before(p.entries.rows.At(row).key)
+
+	if only, single := t.row(); single {
+		n := p.lists.Take()
+		*p.lists.At(n) = sortedRows{[][]uint32{{only}}, 1}
+		t.at = inList | n
+	}
+
+	p.list(t).insert(row, before)
+}
+
+// add adds a text that no other row has.
+func (p *postings) add(s string, row uint32) {
+	h, n := p.hash(s), p.texts.Take()
+	*p.texts.At(n) = textEntries{low: uint32(h), high: uint32(h >> 32), at: row}
+	p.byText.Insert(n, p.hashOf)
+
+	if p.words == nil {
+		return
+	}
+
+	if n == p.words.Len() {
+		p.words.Add()
+	}
+
+	*p.words.At(n) = strings.Clone(s) // not a part of some document
+
+	if p.sorted != nil {
+		p.sorted.insert(n, p.before(s))
+	}
 }
 
 // remove is the reverse of insert.
 func (p *postings) remove(s string, row uint32) {
 	t, n := p.text(s)
-	if t.many == nil {
+	if _, single := t.row(); single {
 		if p.sorted != nil {
 			p.sorted.remove(p.sorted.first(p.before(s)))
 		}
@@ -106,13 +144,20 @@ func (p *postings) remove(s string, row uint32) {
 		p.byText.Remove(n, p.hashOf)
 		p.texts.Give(n)
 
+		if p.words != nil {
+			*p.words.At(n) = ""
+		}
+
 		return
 	}
 
-	t.many.remove(t.many.first(p.entries.before(p.entries.rows.At(row).key)))
+	list := p.list(t)
+	list.remove(list.first(p.entries.before(p.entries.rows.At(row).key)))
 
-	if t.many.n == 1 {
-		t.single, t.many = t.many.runs[0][0], nil
+	if list.n == 1 {
+		only := list.runs[0][0]
+		p.lists.Give(t.at &^ inList)
+		t.at = only
 	}
 }
 
@@ -123,7 +168,7 @@ func (p *postings) sort() {
 		ns[i] = uint32(i)
 	}
 
-	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).text, p.texts.At(b).text) })
+	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(*p.words.At(a), *p.words.At(b)) })
 	o := newSortedRows(ns)
 	p.sorted = &o
 }
@@ -148,7 +193,7 @@ func (p *postings) sizeOf(s string) int {
 			return n + part.size() - counted
 		}
 
-		n += p.texts.At(i).size()
+		n += p.size(p.texts.At(i))
 		counted++
 	}
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // An order against a sorted slice: they hold the same in the same order, find the same
@@ -107,7 +108,7 @@ type slotted struct {
 func TestPostingsAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newEntryTable()
-		p := &postings{entries: &s}
+		p := &postings{entries: &s, words: &table.Paged[string]{}}
 		p.sort()
 
 		var model []slotted
@@ -152,9 +153,9 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 			for n := range p.beginning(beginning, beginning).all() {
 				text := p.texts.At(n)
 
-				o := text.rows()
+				o := p.rows(text)
 				for row := range (rowRange{o, place{}, o.end()}).all() {
-					got = append(got, slotted{text.text, s.rows.At(row).key})
+					got = append(got, slotted{*p.words.At(n), s.rows.At(row).key})
 				}
 			}
 
@@ -163,7 +164,7 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 			}
 
 			text, _ := p.text(beginning)
-			if (text != nil) != (size > 0) || text != nil && text.size() != size {
+			if (text != nil) != (size > 0) || text != nil && p.size(text) != size {
 				t.Fatalf("%q: %v, want %d", beginning, text, size)
 			}
 

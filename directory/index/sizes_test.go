@@ -1,8 +1,11 @@
 package index_test
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -49,4 +52,56 @@ func lookedAt(v *index.View, query index.Query) (all int) {
 	v.Lookup(query, nil)
 
 	return all
+}
+
+// A tag that no other registration has costs little, so that one identity with the most tags in the
+// most registrations that it may have stays within its part of the memory.
+//
+// Requirement: OPS-019
+func TestSizesOwnTags(t *testing.T) {
+	const (
+		many = 2000
+		most = 26 // bytes for each tag
+	)
+
+	es := make([]*directory.Entry, 2*many)
+	for i := range es {
+		p := &directory.Projection{Status: "active"}
+		for n := range directory.MaxTags {
+			p.Tags = append(p.Tags, fmt.Sprintf("tag-%d-%d", i, n))
+		}
+
+		es[i] = entry(alpha, i, fmt.Sprintf("agent-%07d", i), p)
+	}
+
+	x := index.New()
+	for _, e := range es[:many] {
+		x.Put(e)
+	}
+
+	before := heapInUse()
+	for _, e := range es[many:] {
+		x.Put(e)
+	}
+
+	each := float64(int64(heapInUse())-int64(before)) / many / directory.MaxTags
+	t.Logf("%.1f bytes for each tag", each)
+
+	if each > most {
+		t.Errorf("a tag that one registration has takes %.1f bytes of the index; at most %d", each, most)
+	}
+
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(es)
+}
+
+// heapInUse returns the bytes of the live heap.
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+
+	return m.HeapAlloc
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,7 @@ Agents document (--as), or as the document that its registrant wrote (the defaul
 
 If the registration is of that kind already, its document is printed unchanged. Otherwise
 the document is converted, and parts that the new form can't express are listed on standard
-error.`,
+error, as are members that its schema refuses.`,
 		Example: "  roster export hello.a2aregistry.org --as oasf",
 		Args:    cli.Args("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -68,7 +69,7 @@ func exportNames() []string {
 }
 
 func export(ctx context.Context, session connect.Session, id, origin string, as directory.Kind) error {
-	_, contents, err := resource.Contents(ctx, session, id, origin)
+	found, contents, err := resource.Contents(ctx, session, id, origin)
 	if err != nil {
 		return err
 	}
@@ -97,6 +98,7 @@ func export(ctx context.Context, session connect.Session, id, origin string, as 
 		agent:      contents.Agent,
 		projection: projection,
 		version:    cmp.Or(projection.Version, strconv.FormatUint(contents.Revision, 10)),
+		registered: found.Provenance.RegisteredAt,
 	}
 
 	body, err := convert(conv)
@@ -110,6 +112,10 @@ func export(ctx context.Context, session connect.Session, id, origin string, as 
 		session.Note("Lost: %s", part)
 	}
 
+	for _, member := range conv.invalid {
+		session.Note("Not valid in that catalogue: %s", member)
+	}
+
 	return session.PrintDocument(body)
 }
 
@@ -119,8 +125,10 @@ func export(ctx context.Context, session connect.Session, id, origin string, as 
 type conversion struct {
 	agent      string
 	projection *directory.Projection
-	version    string   // of the document, or else the revision
+	version    string // of the document, or else the revision
+	registered time.Time
 	lost       []string // parts that the form can't express
+	invalid    []string // members that the form's schema refuses, with the reason
 }
 
 // lose records that the form can't express a part, if the registration has it.

@@ -2,9 +2,12 @@ package catalog
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -60,10 +63,7 @@ func (conv *conversion) a2a() ([]byte, error) {
 	})
 	conv.lose(true, "A2A version of the interfaces (the directory does not record it; 1.0 is assumed)")
 
-	if projection.Vendor != "" {
-		data = strictjson.AppendRaw(data, "provider",
-			append(strictjson.AppendText([]byte{'{'}, "organization", projection.Vendor), `,"url":""}`...))
-	}
+	conv.lose(projection.Vendor != "", "vendor (a provider needs a URL, too)")
 
 	data = strictjson.AppendText(data, "version", conv.version)
 	data = strictjson.AppendRaw(data, "capabilities", []byte("{}"))
@@ -120,14 +120,23 @@ func (conv *conversion) mcp() ([]byte, error) {
 	data := strictjson.AppendText([]byte{'{'}, "$schema",
 		"https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
 
-	data = strictjson.AppendText(data, "name", conv.agent)
-	if projection.Name != "" && projection.Name != conv.agent {
-		data = strictjson.AppendText(data, "title", projection.Name)
+	if !mcpName.MatchString(conv.agent) {
+		conv.invalid = append(conv.invalid, "name (a server's name is NAMESPACE/NAME, such as com.example/weather)")
 	}
 
-	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
+	data = strictjson.AppendText(data, "name", conv.agent)
+	if projection.Name != "" && projection.Name != conv.agent {
+		data = strictjson.AppendText(data, "title", conv.shorten("title", projection.Name))
+	}
+
+	data = strictjson.AppendText(data, "description",
+		conv.shorten("description", cmp.Or(projection.Description, projection.Name, conv.agent)))
 	data = strictjson.AppendText(data, "version", conv.version)
 	data = objects(data, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
+		if v.Transport != "" && v.Transport != "streamable-http" && v.Transport != "sse" {
+			conv.invalid = append(conv.invalid, "remotes (type "+v.Transport+" is neither streamable-http nor sse)")
+		}
+
 		b = strictjson.AppendText(append(b, '{'), "type", cmp.Or(v.Transport, "streamable-http"))
 		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
 	})
@@ -140,6 +149,24 @@ func (conv *conversion) mcp() ([]byte, error) {
 	return append(data, '}'), nil
 }
 
+// mcpName is the form of a server's name, and maxMCPText bounds its texts, in characters, by the
+// registry's schema.
+var mcpName = regexp.MustCompile(`^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$`)
+
+const maxMCPText = 100
+
+// shorten returns a text within the bound of the MCP registry, and loses the rest.
+func (conv *conversion) shorten(member, text string) string {
+	runes := []rune(text)
+	if len(runes) <= maxMCPText {
+		return text
+	}
+
+	conv.lose(true, member+" beyond "+strconv.Itoa(maxMCPText)+" characters")
+
+	return string(runes[:maxMCPText-1]) + "…"
+}
+
 // oasf writes a record of OASF 1.0.
 func (conv *conversion) oasf() ([]byte, error) {
 	projection := conv.projection
@@ -147,6 +174,7 @@ func (conv *conversion) oasf() ([]byte, error) {
 	data := strictjson.AppendText([]byte{'{'}, "name", conv.agent)
 	data = strictjson.AppendText(data, "version", conv.version)
 	data = strictjson.AppendText(data, "schema_version", "1.0.0")
+	data = strictjson.AppendText(data, "created_at", cli.FormatTime(conv.registered))
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
 
 	var authors []string

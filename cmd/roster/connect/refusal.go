@@ -106,9 +106,18 @@ func (t refusalTransport) isOtherPort(r *http.Request, alert error) bool {
 
 // wrongPort is the failure of a request to a port that is not the API's.
 func wrongPort(r *http.Request, why string) error {
-	return cli.Failed(cli.ExitUnavailable, "%s is not the directory's API port: %s", portOf(r), why).
-		WithHint("--address (or ROSTER_ADDRESS) must be the node's listen.api, 8400 by default, or its public_url.")
+	return wrongPortError{cli.Failed(cli.ExitUnavailable, "%s is not the directory's API port: %s", portOf(r), why).
+		WithHint("--address (or ROSTER_ADDRESS) must be the node's listen.api, 8400 by default, or its public_url.")}
 }
+
+// A wrongPortError is an apiclient.ErrWrongServer.
+type wrongPortError struct{ error }
+
+// Unwrap returns the failure.
+func (e wrongPortError) Unwrap() error { return e.error }
+
+// Is implements the method that errors.Is calls.
+func (wrongPortError) Is(kind error) bool { return kind == apiclient.ErrWrongServer }
 
 func portOf(r *http.Request) string {
 	if port := r.URL.Port(); port != "" {
