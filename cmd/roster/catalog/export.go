@@ -138,6 +138,13 @@ func (c *conversion) lose(has bool, part string) {
 	}
 }
 
+// refuse records a member that the form's schema refuses, if it does.
+func (c *conversion) refuse(does bool, member string) {
+	if does && !slices.Contains(c.invalid, member) {
+		c.invalid = append(c.invalid, member)
+	}
+}
+
 // loseCommon loses the parts that only AD and AIDIP documents have.
 func (c *conversion) loseCommon() {
 	c.lose(len(c.projection.Constraints) > 0, "constraints")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
@@ -120,9 +121,12 @@ func (conv *conversion) mcp() ([]byte, error) {
 	data := strictjson.AppendText([]byte{'{'}, "$schema",
 		"https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
 
-	if !mcpName.MatchString(conv.agent) {
-		conv.invalid = append(conv.invalid, "name (a server's name is NAMESPACE/NAME, such as com.example/weather)")
-	}
+	conv.refuse(!mcpName.MatchString(conv.agent),
+		"name (a server's name is NAMESPACE/NAME, such as com.example/weather)")
+	conv.refuse(mcpName.MatchString(conv.agent) && len(conv.agent) > maxMCPName,
+		"name (it has over "+strconv.Itoa(maxMCPName)+" characters)")
+	conv.refuse(utf8.RuneCountInString(conv.version) > maxMCPVersion,
+		"version (it has over "+strconv.Itoa(maxMCPVersion)+" characters)")
 
 	data = strictjson.AppendText(data, "name", conv.agent)
 	if projection.Name != "" && projection.Name != conv.agent {
@@ -133,9 +137,9 @@ func (conv *conversion) mcp() ([]byte, error) {
 		conv.shorten("description", cmp.Or(projection.Description, projection.Name, conv.agent)))
 	data = strictjson.AppendText(data, "version", conv.version)
 	data = objects(data, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
-		if v.Transport != "" && v.Transport != "streamable-http" && v.Transport != "sse" {
-			conv.invalid = append(conv.invalid, "remotes (type "+v.Transport+" is neither streamable-http nor sse)")
-		}
+		conv.refuse(v.Transport != "" && v.Transport != "streamable-http" && v.Transport != "sse",
+			"remotes (type "+v.Transport+" is neither streamable-http nor sse)")
+		conv.refuse(!mcpURL.MatchString(v.Endpoint), "remotes (url "+v.Endpoint+" is neither http nor https)")
 
 		b = strictjson.AppendText(append(b, '{'), "type", cmp.Or(v.Transport, "streamable-http"))
 		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
@@ -149,11 +153,18 @@ func (conv *conversion) mcp() ([]byte, error) {
 	return append(data, '}'), nil
 }
 
-// mcpName is the form of a server's name, and maxMCPText bounds its texts, in characters, by the
-// registry's schema.
-var mcpName = regexp.MustCompile(`^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$`)
+// mcpName is the form of a server's name and mcpURL that of a remote, by the registry's schema.
+var (
+	mcpName = regexp.MustCompile(`^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$`)
+	mcpURL  = regexp.MustCompile(`^https?://[^\s]+$`)
+)
 
-const maxMCPText = 100
+// Bounds of a server's members in characters, by the registry's schema.
+const (
+	maxMCPName    = 200
+	maxMCPVersion = 255
+	maxMCPText    = 100
+)
 
 // shorten returns a text within the bound of the MCP registry, and loses the rest.
 func (conv *conversion) shorten(member, text string) string {
