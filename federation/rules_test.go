@@ -139,47 +139,50 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 	})
 }
 
-// What has expired, and what is still to come, counts against quotas as what is there does.
+// What has expired, and what is still to come, counts against quotas as what is there does,
+// whichever of two records comes first.
 func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, set := ruled(t)
-		held := func() replica.PeerStatus { return b.beta.Peers()[0] }
-		set(directory.PeerRules{Records: 1})
-		withheld := true
-		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == protocol.PathRecords && withheld {
-				return nil
+	for _, names := range [][]string{{"short", "long"}, {"long", "short"}} {
+		synctest.Test(t, func(t *testing.T) {
+			b, set := ruled(t)
+			held := func() replica.PeerStatus { return b.beta.Peers()[0] }
+			set(directory.PeerRules{Records: 1})
+			withheld := true
+			b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+				if r.URL.Path == protocol.PathRecords && withheld {
+					return nil
+				}
+
+				return body
 			}
 
-			return body
-		}
-		rid := b.origin.register("short", 60)
-		b.origin.register("long", 6000)
-		b.pull()
-		withheld = false
-		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+			for _, name := range names {
+				withheld = true
 
-		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
-			t.Fatalf("of two that came later: %+v", s)
-		}
+				b.origin.register(name, map[string]uint32{"short": 60, "long": 6000}[name])
+				b.pull()
 
-		if b.agents()["long"] { // whichever was first
-			b.origin.remove(rid)
-			b.pull()
-			b.origin.register("short", 60)
-			b.pull()
-		}
+				withheld = false
 
-		time.Sleep(3 * time.Minute)
-		_, err := b.beta.origins.Get(alpha).Sweep(sweepLimit)
-		must(t, err)
-		must(t, b.beta.origins.Get(alpha).Readmit())
-		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+				time.Sleep(replica.MissingPause)
+				b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+			}
 
-		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
-			t.Errorf("once the other has expired: %+v", s)
-		}
-	})
+			if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 || !b.agents()[names[0]] {
+				t.Fatalf("of two that came later, %s first: %+v", names[0], s)
+			}
+
+			time.Sleep(3 * time.Minute)
+			_, err := b.beta.origins.Get(alpha).Sweep(sweepLimit)
+			must(t, err)
+			must(t, b.beta.origins.Get(alpha).Readmit())
+			b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+
+			if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
+				t.Errorf("once the other has expired, of which %s came first: %+v", names[0], s)
+			}
+		})
+	}
 }
 
 // What replaces a record that is held takes its place, also where it comes later.

@@ -33,6 +33,7 @@ func TestWhatAQuerySelects(t *testing.T) {
 	}
 
 	type q = directory.AuditQuery
+
 	for name, x := range map[string]struct {
 		q    q
 		line string
@@ -78,6 +79,7 @@ func TestWhatAQuerySelects(t *testing.T) {
 // Requirement: TRUST-015, SEC-020
 func TestAPageIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
 	a := openLog(t, path, 64<<20, 2)
 	for n := range 8 {
 		must(t, intend(a, directory.AuditEvent{Action: "x", Agent: fmt.Sprint("agent-", n)}))
