@@ -27,7 +27,7 @@ import (
 // one says nothing about the agent of today.
 //
 // Requirement: AD-044
-func TestOnlyAFreshFindingRenews(t *testing.T) {
+func TestAnOldFindingRenewsNothing(t *testing.T) {
 	now := time.Unix(1_780_000_000, 0)
 
 	for name, x := range map[string]struct {

@@ -21,7 +21,8 @@ import (
 //
 // Requirement: TRUST-015
 func TestWhatAQuerySelects(t *testing.T) {
-	const line = `{"time":"2026-01-02T00:00:00Z","phase":"intent","action":"peer.write","owner":"spiffe://a.test/agent/ada",` +
+	const line = `{"time":"2026-01-02T00:00:00Z","phase":"intent","action":"peer.write",` +
+		`"owner":"spiffe://a.test/agent/ada",` +
 		`"actor":"spiffe://a.test/ops/operator","brought_by":"spiffe://a.test/roster/node/b","agent":"planner",` +
 		`"rid":"R1","rids":["R2","R3"],"target":"beta.test"}`
 
