@@ -308,6 +308,14 @@ var All = []Mutant{
 		Test:    "TestEachChangeOfBundlesClosesConnections",
 	},
 	{
+		Name:    "a key is released after a time-out though the agent was reached",
+		File:    "gateway/idempotency.go",
+		Old:     "case !reached, problem == directory.AgentUnavailable,",
+		New:     "case !reached, problem == directory.AgentTimeout, problem == directory.AgentUnavailable,",
+		Package: "gateway",
+		Test:    "TestWhatAKeyKeeps",
+	},
+	{
 		Name:    "names are flagged by what the caller may not see",
 		File:    "api/access/guard.go",
 		Old:     "if !g.view.IsConfusable(entry, sees) {",

@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+)
+
+// A key is free again only if the agent was not reached, or says itself that it did nothing now. It
+// keeps the answer, or the refusal, of an agent that may have acted; without either it stays claimed.
+//
+// Requirement: AI-012
+func TestWhatAKeyKeeps(t *testing.T) {
+	answered := &invoke.Reply{Status: 200, Body: []byte("{}")}
+
+	for name, x := range map[string]struct {
+		reply            *invoke.Reply
+		err              error
+		reached, release bool
+		kept             directory.Problem // "200" for the answer
+	}{
+		"answered": {answered, nil, true, false, "200"},
+		"streamed": {&invoke.Reply{Stream: http.NoBody}, nil, true, false, ""},
+		"timed out": {nil, directory.Refuse(directory.AgentTimeout, "late"), true, false,
+			directory.AgentTimeout},
+		"timed out before": {nil, directory.Refuse(directory.AgentTimeout, "late"), false, true, ""},
+		"failed": {nil, directory.Refuse(directory.AgentFailed, "no"), true, false,
+			directory.AgentFailed},
+		"refused before":         {nil, directory.Refuse(directory.AgentFailed, "no"), false, true, ""},
+		"unavailable":            {nil, directory.Refuse(directory.AgentUnavailable, "no"), true, true, ""},
+		"too often":              {nil, directory.Refuse(directory.AgentRateLimited, "no"), true, true, ""},
+		"broken off":             {nil, errors.New("reset"), true, false, ""},
+		"never begun, by itself": {nil, errors.New("no route"), false, true, ""},
+	} {
+		claim := directory.Claim{Key: directory.HashOf([]byte("key")), Holder: directory.HashOf([]byte("holder"))}
+		got := settlement(claim, x.reply, x.err, x.reached)
+
+		kept := directory.Problem("")
+		if got.Answer != nil {
+			if kept = got.Answer.Problem; got.Answer.Status == 200 {
+				kept = "200"
+			}
+		}
+
+		if got.Release != x.release || kept != x.kept || got.Key != claim.Key || got.Holder != claim.Holder {
+			t.Errorf("%s: released %t, kept %q", name, got.Release, kept)
+		}
+	}
+}
