@@ -10,8 +10,9 @@
 //	done(event)
 //
 // [Log.Intend] and done return once the operating system has the line, so a killed process
-// loses none. A change whose intent cannot be written is refused. Lines that could not be
-// written are counted, and the next line that can be is preceded by one with that count.
+// loses none. A change whose intent cannot be written is refused. A line about a change that
+// was made waits until there is room, and [Log.Err] reports that. Other lines that could not
+// be written are counted, and the next line that can be is preceded by one with that count.
 //
 // # The chain
 //

@@ -44,8 +44,9 @@ type Log struct {
 	torn    bool // the file has a part of a line after size
 	chain   chain
 	from    uint64        // number of the oldest line that is kept; 0 if there is none
-	missing atomic.Uint64 // lines that could not be written since one could; read without mu
-	pending []logLine     // what the next line must be preceded by
+	missing atomic.Uint64 // lines that could not be written since one could, and don't wait in pending
+	failing atomic.Bool   // the last write failed; read without mu
+	pending []logLine     // what the next line must be preceded by; those without a time get that line's
 	applied directory.Position
 	changed directory.Position // of the last change that another member brought
 	known   directory.Position // the same when the log was opened; not modified
@@ -118,7 +119,7 @@ func unavailable(err error) error {
 
 // done writes the outcome of an intended change.
 func (a *Log) done(e directory.AuditEvent) {
-	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: phaseOutcome, AuditEvent: e}); err != nil {
+	if err := a.record(&logLine{Time: time.Now().UTC(), Phase: phaseOutcome, AuditEvent: e}); err != nil {
 		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action",
 			e.Action, "outcome", e.Outcome, "err", err)
 	}
@@ -126,22 +127,19 @@ func (a *Log) done(e directory.AuditEvent) {
 
 // Applied writes a command of an operator, or of a node by itself, that was applied at
 // e.Position (SEC-012). A member that starts applies a part of its log again: Applied does
-// nothing if the trail has that position or a later one. If the line can't be written,
-// the trail says later that it is missing.
+// nothing if the trail has that position or a later one. A line that can't be written waits; if
+// too many do, Applied returns an error, and the trail says later that it is missing.
 func (a *Log) Applied(e directory.AuditEvent) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-
-	if !a.applied.Before(e.Position) {
+	if !a.LastApplied().Before(e.Position) {
 		return nil
 	}
 
-	line := logLine{Time: time.Now().UTC(), Phase: phaseApplied, AuditEvent: e}
-	if err := a.put(line.append(nil), line.Time); err != nil {
-		a.missing.Add(1)
+	if err := a.record(&logLine{Time: time.Now().UTC(), Phase: phaseApplied, AuditEvent: e}); err != nil {
 		return err
 	}
 
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.applied = e.Position
 
 	return nil
@@ -171,7 +169,7 @@ func (a *Log) Brought(e directory.AuditEvent) error {
 		}
 	}
 
-	if err := a.write(&line); err != nil {
+	if err := a.record(&line); err != nil {
 		return err
 	}
 
@@ -195,14 +193,14 @@ func (a *Log) LastApplied() directory.Position {
 // the last write failed, Err tries again; otherwise it does no I/O, so that a disk that
 // hangs cannot stop the metrics that report it.
 func (a *Log) Err() error {
-	if a.missing.Load() == 0 {
+	if !a.failing.Load() {
 		return nil
 	}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	if a.missing.Load() == 0 {
+	if !a.failing.Load() {
 		return nil
 	}
 
@@ -219,6 +217,37 @@ func (a *Log) write(line *logLine) error {
 	*room = line.append((*room)[:0])
 
 	return a.writeLine(*room, line.Time)
+}
+
+// maxWaiting bounds the lines that wait until they can be written.
+const maxWaiting = 256
+
+// record writes a line about what can't be refused any more. If that fails, the line waits: it precedes
+// the next one, and Err returns an error until there is room for it. If too many wait, it is missing.
+func (a *Log) record(line *logLine) error {
+	room := lineBuffers.Get().(*[]byte)
+	defer lineBuffers.Put(room)
+	*room = line.append((*room)[:0])
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	err := a.put(*room, line.Time)
+
+	switch {
+	case err == nil:
+		return nil
+	case len(a.pending) < maxWaiting:
+		a.pending = append(a.pending, *line)
+		a.o.Logger.Error("a line of the audit trail can't be written and waits", "phase", line.Phase, "action",
+			line.Action, "request_id", line.RequestID, "err", err)
+
+		return nil
+	}
+
+	a.missing.Add(1)
+
+	return err
 }
 
 // writeLine writes the line that begins with data.
@@ -238,6 +267,13 @@ func (a *Log) writeLine(data []byte, now time.Time) error {
 // pending come first, and one with the count of those that are missing. The caller holds
 // mu.
 func (a *Log) put(data []byte, now time.Time) error {
+	err := a.putAll(data, now)
+	a.failing.Store(err != nil)
+
+	return err
+}
+
+func (a *Log) putAll(data []byte, now time.Time) error {
 	if a.file == nil {
 		return os.ErrClosed
 	}
@@ -273,7 +309,11 @@ func (a *Log) append(before []logLine, data []byte, now time.Time) error {
 
 	for _, line := range before {
 		from := len(block)
-		line.Time = now.UTC()
+
+		if line.Time.IsZero() {
+			line.Time = now.UTC()
+		}
+
 		block = end.extend(line.append(block), from)
 	}
 

@@ -58,7 +58,7 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 
 // A disk that is full takes a part of a line, and Err says that no more can be written.
 // What is there stays whole lines; once there is room Err finds that out by itself, and
-// the trail says how many lines are missing.
+// the trail has the outcome and says how many lines are missing.
 //
 // Requirement: TRUST-015
 func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
@@ -97,7 +97,45 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 		phases = append(phases, fmt.Sprint(line.Phase, line.Count))
 	}
 
-	if want := []string{"intent0", "missing2", "intent0"}; !slices.Equal(phases, want) {
+	if want := []string{"intent0", "outcome0", "missing1", "intent0"}; !slices.Equal(phases, want) {
 		t.Errorf("the lines are %q, want %q", phases, want)
+	}
+}
+
+// A change that was made has its line, however full the disk is: the log fails while a small line has
+// room and that one hasn't, and writes it as soon as there is room, with the time of the change.
+//
+// Requirement: TRUST-015
+func TestAuditFailsWhileAnOutcomeHasNoRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 1<<20, 2)
+	must(t, intend(a, directory.AuditEvent{RequestID: "r-1", Action: "peer.set"}))
+
+	info, err := os.Stat(path)
+	must(t, err)
+
+	var was syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 400, Max: was.Max}))
+	a.done(directory.AuditEvent{RequestID: "r-1", Action: "peer.set", Outcome: strings.Repeat("x", 190),
+		Target: strings.Repeat("y", 190)})
+
+	applied := a.Applied(directory.AuditEvent{Action: "peer.write", Position: directory.Position{Epoch: 1, Revision: 2}})
+	brought := a.Brought(directory.AuditEvent{Action: "remove", Change: directory.Position{Epoch: 1, Revision: 3}})
+	failing, still := a.Err(), a.Err()
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+
+	if failing == nil || still == nil {
+		t.Errorf("an outcome had no room, and the log says %v, then %v", failing, still)
+	}
+
+	must(t, applied)
+	must(t, brought)
+	must(t, a.Err())
+
+	lines := readLog(t, path)
+	if len(lines) != 4 || lines[1].RequestID != "r-1" || lines[2].Position.Revision != 2 ||
+		lines[3].Change.Revision != 3 || lines[3].Time.Before(lines[1].Time) {
+		t.Errorf("once there is room the lines are %+v", lines)
 	}
 }

@@ -131,7 +131,7 @@ func (a *Log) counted(by caller, outcome string, n uint64) {
 	event := by.event("refresh", n)
 	event.Outcome = outcome
 
-	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: phaseCounted, AuditEvent: event}); err != nil {
+	if err := a.record(&logLine{Time: time.Now().UTC(), Phase: phaseCounted, AuditEvent: event}); err != nil {
 		a.o.Logger.Error("a count of refreshes is missing in the audit trail", "count", n, "err", err)
 	}
 }
