@@ -46,6 +46,25 @@ type AuditEvent struct {
 	Entitlement string `json:"entitlement,omitzero"`
 	// AttestedBy is the member that vouches for the operator, if proofs are not required.
 	AttestedBy Identity `json:"attested_by,omitzero"`
+	// Difference is what the command changed; nil if its target says all.
+	Difference *AuditDifference `json:"difference,omitzero"`
+}
+
+// An AuditDifference is between the texts of what an operator's command replaced and of what it put in
+// its place.
+type AuditDifference struct {
+	// Was and Is are the SHA-256 of the texts. Was is zero if there was none, or the command does not
+	// name the one that it replaced.
+	Was Hash `json:"was,omitzero"`
+	Is  Hash `json:"is"`
+	// WasVersion and Version are those of a policy; nil for other texts.
+	WasVersion *uint64 `json:"was_version,omitempty"`
+	Version    *uint64 `json:"version,omitempty"`
+	// Added and Removed count lines.
+	Added   uint64 `json:"added"`
+	Removed uint64 `json:"removed"`
+	// Lines is a unified diff, without the lines that have no room: the counts and hashes are of all.
+	Lines []string `json:"lines,omitempty"`
 }
 
 // OutcomeOK is AuditEvent.Outcome of a change that was made.

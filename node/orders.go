@@ -274,8 +274,10 @@ func (r *commandRecorder) gap(epoch, first, last uint64, reason string) {
 func (r *commandRecorder) record(command directory.OperatorCommand) {
 	event := directory.AuditEvent{
 		Action: command.Action, Target: command.Target, Outcome: directory.OutcomeOK,
-		Revision: command.Position.String(),
-		Position: directory.Position{Epoch: command.Position.Epoch, Revision: command.Number},
+		Revision:   command.Position.String(),
+		Position:   directory.Position{Epoch: command.Position.Epoch, Revision: command.Number},
+		Agent:      command.Agent,
+		Difference: r.orders.difference(&command),
 	}
 	if !command.From.IsZero() {
 		event.BroughtBy = directory.IdentityOf(command.From)

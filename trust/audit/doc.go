@@ -23,15 +23,16 @@
 //
 // # Bounds of one caller
 //
-// Texts are cut at 192 bytes, and lists are written once. Refusals never block a request:
-// [Log.Refused] queues them, and [Log.Run] writes at most ten lines of each caller in a
-// minute and a count of the rest. Refreshes of a caller beyond 64 KiB of lines in a minute
-// are counted too.
+// Texts are cut at 192 bytes, and lists are written once. A difference has 64 lines, and
+// counts the others. Refusals never block a request: [Log.Refused] queues them, and [Log.Run]
+// writes at most ten lines of each caller in a minute and a count of the rest. Refreshes of a
+// caller beyond 64 KiB of lines in a minute are counted too.
 //
 // # Files
 //
 //	log                    the log: intents, outcomes, applied commands
 //	line                   a line, its bounds and its chain
+//	difference             what an operator's command changed
 //	files                  start, rotation, retention
 //	refusals, refreshes    sampled lines
 //	tail                   reads the newest lines of a log

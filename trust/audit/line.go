@@ -134,6 +134,11 @@ func (l *logLine) append(data []byte) []byte {
 	text("by", l.By)
 	text("entitlement", l.Entitlement)
 	text("attested_by", l.AttestedBy.String())
+
+	if l.Difference != nil {
+		data = appendDifference(strictjson.AppendName(data, "difference"), l.Difference)
+	}
+
 	number("bytes", l.Bytes)
 	text("reason", l.Reason)
 	number("from", l.From)

@@ -213,8 +213,12 @@ func TestAuditLines(t *testing.T) {
 			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true,
 			Position: directory.Position{Epoch: 1, Revision: 2}, Proof: "a.b.c", BroughtBy: ada,
 			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada,
-			Change: directory.Position{Epoch: 1, Revision: 3},
+			Change:     directory.Position{Epoch: 1, Revision: 3},
+			Difference: DifferenceOf([]byte("a\n"), []byte("b\n")),
 		}}
+	zero, one := uint64(0), uint64(1)
+	all.Difference.WasVersion, all.Difference.Version = &zero, &one
+
 	for i, v := 0, reflect.ValueOf(all.AuditEvent); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("this test says nothing of %s", v.Type().Field(i).Name)

@@ -42,6 +42,8 @@ type Entry struct {
 
 	Lifetime   int64 `json:"lt"`           // of the registration, in seconds
 	Credential int64 `json:"credential_s"` // lifetime of the registrant's credential; 0 if unknown
+
+	Difference *directory.AuditDifference `json:"difference"` // of an operator's change
 }
 
 var errEntry = errors.New("not a line of an audit log")

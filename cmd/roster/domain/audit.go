@@ -260,7 +260,25 @@ func auditSubject(entry audit.Entry) string {
 		words = append(words, entry.Reason)
 	}
 
+	if entry.Difference != nil {
+		words = append(words, differenceWords(entry.Difference))
+	}
+
 	return strings.Join(words, " ")
+}
+
+// differenceWords says in short what an operator's change changed.
+func differenceWords(d *directory.AuditDifference) string {
+	words := fmt.Sprintf("+%d -%d lines", d.Added, d.Removed)
+	if d.Added == 0 && d.Removed == 0 {
+		words = "unchanged"
+	}
+
+	if d.WasVersion != nil && d.Version != nil {
+		words = fmt.Sprintf("version %d to %d, %s", *d.WasVersion, *d.Version, words)
+	}
+
+	return words
 }
 
 // object prints a line as JSON.
