@@ -32,6 +32,8 @@ func TestTheAuditLineSaysWhatACommandChanged(t *testing.T) {
 	}
 
 	builtInText, _ := builtin.InForce()
+	builtInLines := uint64(strings.Count(string(builtInText), "\n"))
+
 	recorder := &commandRecorder{
 		trail: trail, log: slog.New(slog.DiscardHandler), orders: &orders{builtin: builtin},
 		bundle: func(*directory.BundleChange) {},
@@ -64,8 +66,8 @@ func TestTheAuditLineSaysWhatACommandChanged(t *testing.T) {
 		lines           []string // that are among those of the difference
 	}{
 		{
-			name: "a policy over the built-in one", change: policyChange(first), versions: "0 to 101",
-			wasText: string(builtInText), isText: first, added: 1, removed: uint64(strings.Count(string(builtInText), "\n")),
+			name: "a policy over the built-in one", change: policyChange(first),
+			versions: "0 to 101", wasText: string(builtInText), isText: first, added: 1, removed: builtInLines,
 			lines: []string{"+permit (principal, action, resource);"},
 		},
 		{
@@ -79,7 +81,7 @@ func TestTheAuditLineSaysWhatACommandChanged(t *testing.T) {
 		{
 			name: "back to the built-in policy", change: policyChange(""), was: second, version: 102,
 			versions: "102 to 104", wasText: second, isText: string(builtInText),
-			added: uint64(strings.Count(string(builtInText), "\n")), removed: 2,
+			added: builtInLines, removed: 2,
 		},
 		{
 			name: "a peering", added: 6, removed: 1,
@@ -126,7 +128,8 @@ func TestTheAuditLineSaysWhatACommandChanged(t *testing.T) {
 		}
 
 		if got.Added != c.added || got.Removed != c.removed {
-			t.Errorf("%s: +%d -%d lines, want +%d -%d: %q", c.name, got.Added, got.Removed, c.added, c.removed, got.Lines)
+			t.Errorf("%s: +%d -%d lines, want +%d -%d: %q", c.name, got.Added, got.Removed, c.added, c.removed,
+				got.Lines)
 		}
 
 		for _, line := range c.lines {

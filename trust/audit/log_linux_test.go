@@ -120,8 +120,9 @@ func TestAuditFailsWhileAnOutcomeHasNoRoom(t *testing.T) {
 	a.done(directory.AuditEvent{RequestID: "r-1", Action: "peer.set", Outcome: strings.Repeat("x", 190),
 		Target: strings.Repeat("y", 190)})
 
-	applied := a.Applied(directory.AuditEvent{Action: "peer.write", Position: directory.Position{Epoch: 1, Revision: 2}})
-	brought := a.Brought(directory.AuditEvent{Action: "remove", Change: directory.Position{Epoch: 1, Revision: 3}})
+	second, third := directory.Position{Epoch: 1, Revision: 2}, directory.Position{Epoch: 1, Revision: 3}
+	applied := a.Applied(directory.AuditEvent{Action: "peer.write", Position: second})
+	brought := a.Brought(directory.AuditEvent{Action: "remove", Change: third})
 	failing, still := a.Err(), a.Err()
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
 
