@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net/url"
@@ -222,6 +223,92 @@ func (v *vectorMaker) files() map[string]any {
 		"key-document.json": specFile{"key document", v.keyDocuments()},
 		"attestation.json":  specFile{"attestation", v.attestations()},
 		"proof.json":        specFile{"proof", v.proofs()},
+		"evidence.json":     specFile{"evidence", v.evidence()},
+		// For operators: the first vector of evidence.json as a file, and its anchor.
+		"sample/evidence.json": v.equivocation().Bytes(),
+		"sample/bundle.pem":    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.ca.cert.Raw}),
+	}
+}
+
+// equivocation is a file that shows two entries of one registration and revision.
+func (v *vectorMaker) equivocation() *Evidence {
+	page := v.page()
+	other := page
+	other.Digests = slices.Clone(page.Digests)
+	other.Digests[0].H = directory.Hash{1}
+
+	bundle, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{v.ca.cert}).Marshal()
+	must(v.t, err)
+
+	return &Evidence{
+		Offence: TwoDigests, Keys: []string{v.keyDoc}, Bundle: bundle,
+		Pages: []string{
+			v.sign("one", signed.TypePage, page.Payload()), v.sign("two", signed.TypePage, other.Payload()),
+		},
+	}
+}
+
+func (v *vectorMaker) evidence() []specVector {
+	evidence := func(name, verdict string, change func(*Evidence)) specVector {
+		e := v.equivocation()
+		change(e)
+
+		return specVector{Name: name, Verdict: verdict, Text: string(e.Bytes())}
+	}
+	// second is a page that contradicts the first one, but for a change of it.
+	second := func(key string, change func(*signed.Page)) func(*Evidence) {
+		return func(e *Evidence) {
+			page := v.page()
+			page.Digests[0].H = directory.Hash{1}
+			change(&page)
+			e.Pages[1] = v.sign(key, signed.TypePage, page.Payload())
+		}
+	}
+	documents := func(change func(*signed.KeyDocument)) func(*Evidence) {
+		return func(e *Evidence) {
+			doc := *v.doc
+			doc.Mesh = nil
+			change(&doc)
+
+			e.Offence, e.Pages = TwoKeyDocuments, nil
+			e.Keys = []string{v.keyDoc, v.sign("one", signed.TypeKeys, doc.Payload())}
+		}
+	}
+	same := func(*signed.Page) {}
+	text := string(v.equivocation().Bytes())
+
+	return []specVector{
+		evidence("two entries of one registration and revision", "equivocation", func(*Evidence) {}),
+		evidence("two entries by one key", "equivocation", second("one", same)),
+		evidence("two entries, one of another range", "equivocation",
+			second("two", func(p *signed.Page) { p.From, p.Digests = 6, p.Digests[:1] })),
+		evidence("two key documents with one number", "equivocation", documents(func(*signed.KeyDocument) {})),
+		{Name: "a member that a reader doesn't know", Verdict: "equivocation",
+			Text: strings.Replace(text, "{", `{"other":1,`, 1)},
+		evidence("one page twice", "format", func(e *Evidence) { e.Pages[1] = e.Pages[0] }),
+		evidence("two pages that agree", "format", func(e *Evidence) {
+			page := v.page()
+			page.IssuedAt++
+			e.Pages[1] = v.sign("two", signed.TypePage, page.Payload())
+		}),
+		evidence("an entry that one page lacks", "format",
+			second("two", func(p *signed.Page) { p.Digests = p.Digests[1:] })),
+		evidence("entries of two revisions", "format", second("two", func(p *signed.Page) { p.Digests[0].Revision = 6 })),
+		evidence("pages of two epochs", "format", second("two", func(p *signed.Page) { p.Epoch++ })),
+		evidence("pages of two streams", "format",
+			second("two", func(p *signed.Page) { p.Audience = directory.Only(beta) })),
+		evidence("one page", "format", func(e *Evidence) { e.Pages = e.Pages[:1] }),
+		evidence("key documents with two numbers", "format", documents(func(d *signed.KeyDocument) { d.Seq++ })),
+		evidence("one key document twice", "format", documents(func(d *signed.KeyDocument) { *d = *v.doc })),
+		evidence("an offence that is none", "format", func(e *Evidence) { e.Offence = "E9" }),
+		evidence("a page by a stranger", "key", second("stranger", same)),
+		evidence("a page by a revoked key", "key", second("revoked", same)),
+		evidence("keys under another authority", "key", func(e *Evidence) { e.Keys = []string{v.imposture()} }),
+		evidence("a page with a forged signature", "signature", func(e *Evidence) {
+			dot := strings.LastIndexByte(e.Pages[1], '.')
+			e.Pages[1] = e.Pages[1][:dot+1] + flipped(e.Pages[1][dot+1:])
+		}),
+		{Name: "a name twice", Verdict: "format", Text: strings.Replace(text, "{", `{"offence":"E1",`, 1)},
 	}
 }
 

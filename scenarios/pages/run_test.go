@@ -221,13 +221,25 @@ func (lib *library) environment(place string) []string {
 }
 
 // furnish puts into the place of a page what the page says that its reader has: the
-// development mesh, a Go module.
+// development mesh, the sources, a Go module.
 func (lib *library) furnish(t *testing.T, place string, blocks []block) {
 	t.Helper()
 
 	needsMesh := func(b block) bool { return b.isShell() && strings.Contains(b.text, "mesh/env.sh") }
 	if slices.ContainsFunc(blocks, needsMesh) {
 		if err := os.Symlink(lib.mesh(), filepath.Join(place, "mesh")); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	needsSources := func(b block) bool { return b.isShell() && strings.Contains(b.text, "docs/spec/") }
+	if slices.ContainsFunc(blocks, needsSources) {
+		docs, err := filepath.Abs("../../docs")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := os.Symlink(docs, filepath.Join(place, "docs")); err != nil {
 			t.Fatal(err)
 		}
 	}

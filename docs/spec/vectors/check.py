@@ -133,13 +133,31 @@ def proof(text):
     need((named.get("h"), named.get("m")) == (h, m), "format")
     need(AT < named["x"], "expired")
     if "checkpoint" in p: guard("inclusion", logged, p, value, h, doc)
+def evidence(text):  # two structures that an honest domain can't both have signed
+    e = guard("format", strict, text)
+    offence, pages, keys = guard("format", lambda: (e["offence"], e.get("pages", []), e["keys"]))
+    need((offence, len(pages)) in (("E1", 2), ("E3", 0)) and len(keys) in ((1, 2) if pages else (2,)), "format")
+    parts = [split(t, "adkeys+jws") for t in keys] + [split(t, "adpage+jws") for t in pages]
+    docs = [part[1] for part in parts[:len(keys)]]
+    by = [next((k for d in docs for k in d["keys"] if kid(k) == part[0]["kid"]), None) for part in parts]
+    for key in by:
+        need(key and not any(kid(key) in d["revoked"] for d in docs), "key_unknown")
+        guard("key_unknown", lambda: attested(key["attestations"][-1], key))
+    for key, (_, _, crit, signature, signed) in zip(by, parts):
+        guard("signature", ed(key).verify, signature, signed)
+        need(not crit, "unsupported")
+    (a, b), bodies = (part[1] for part in parts[-2:]), [part[4].split(b".")[1] for part in parts[-2:]]
+    need(all(part[1]["iss"] == a["iss"] for part in parts) and a["epoch"] == b["epoch"], "format")
+    if offence == "E3": need(a["seq"] == b["seq"] and bodies[0] != bodies[1], "format")
+    else: need(a["aud"] == b["aud"] and any((x["u"], x["r"]) == (y["u"], y["r"]) and x != y for x in a["d"] for y in b["d"]), "format")
+    need(False, "equivocation")
 def verdict(file, text, critical=(), h="", m="", **_):
     try:
-        if file == "proof": proof(text)
+        if file in ("proof", "evidence"): (proof if file == "proof" else evidence)(text)
         elif file == "attestation": attested(text)
         elif file == "record": need(record(text, DOC, critical)[1:] == (h, m), "h or m")
         else: verified(text, {"page": "adpage+jws", "head": "adhead+jws"}.get(file, "adkeys+jws"), None if "key" in file else DOC, critical)
-    except Refused as refused: return PARTS.get(str(refused), str(refused)) if file == "proof" else str(refused)
+    except Refused as refused: return PARTS.get(str(refused), str(refused)) if file in ("proof", "evidence") else str(refused)
     return "ok"
 HERE = pathlib.Path(__file__).parent
 KEYS = json.loads((HERE / "keys.json").read_text())
