@@ -248,6 +248,12 @@ func (a auditedCluster) AdmitStanding(ctx context.Context, pattern string, most 
 	return a.operate(ctx, action, pattern, func() error { return a.Members.AdmitStanding(ctx, pattern, most) })
 }
 
+func (a auditedCluster) ConfirmClock(ctx context.Context, step time.Duration) error {
+	return a.operate(ctx, directory.ActionConfirmClock, step.String(), func() error {
+		return a.Members.ConfirmClock(ctx, step)
+	})
+}
+
 func (a auditedCluster) Leave(ctx context.Context) error {
 	return a.operate(ctx, "raft.leave", "", func() error { return a.Members.Leave(ctx) })
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -38,7 +39,10 @@ func (c quietCluster) Transfer(_ context.Context, to spiffeid.ID) error {
 func (c quietCluster) Remove(_ context.Context, id spiffeid.ID) error {
 	return c.tell("remove", id.String())
 }
-func (c quietCluster) Leave(context.Context) error                         { return c.tell("leave") }
+func (c quietCluster) Leave(context.Context) error { return c.tell("leave") }
+func (c quietCluster) ConfirmClock(_ context.Context, step time.Duration) error {
+	return c.tell("clock", step.String())
+}
 func (c quietCluster) AdmitStanding(context.Context, string, uint32) error { return nil }
 
 func (c quietCluster) Admit(_ context.Context, id spiffeid.ID, withdraw bool) error {
@@ -98,14 +102,14 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	id, ctx := "spiffe://alpha.test/roster/node/3", t.Context()
 	for _, err := range []error{c.Operator().Transfer(ctx, ""), c.Operator().Transfer(ctx, id),
 		c.Operator().RemoveMember(ctx, id), c.Operator().Admit(ctx, id, false), c.Operator().Admit(ctx, id, true),
-		c.Operator().Leave(ctx)} {
+		c.Operator().Leave(ctx), c.Operator().ConfirmClock(ctx, -time.Hour)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 
 	if want := []string{"transfer ", "transfer " + id, "remove " + id, "admit " + id, "withdraw " + id,
-		"leave"}; !slices.Equal(told, want) {
+		"leave", "clock -1h0m0s"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 

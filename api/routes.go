@@ -180,6 +180,7 @@ func (s *Server) operatorRoutes() (routes []route) {
 			route{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, surfaces.cluster.Remove},
 			route{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, surfaces.cluster.Admit},
 			route{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, surfaces.cluster.Leave},
+			route{"POST", "/v1/operator/raft/clock", operatorOf("raft.write"), notable, surfaces.cluster.ConfirmClock},
 		)
 	}
 

@@ -345,23 +345,25 @@ func TestNoCommonStepOfClocksExtendsALease(t *testing.T) {
 }
 
 // Clocks that were wrong and are put right make a step, too. It counts once all members' clocks
-// have agreed for ten minutes, or as soon as a peer's time agrees with it; not while one member's
-// clock differs.
+// have agreed for ten minutes, or as soon as a peer's time agrees with it or an operator says so at any
+// member; not while one member's clock differs.
 //
 // Requirement: FLD-024
 func TestAStepIsConfirmedFromOutside(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		step    time.Duration
-		member  time.Duration // what one member's clock differs by
-		witness bool
-		within  time.Duration
+		name   string
+		step   time.Duration
+		member time.Duration // what one member's clock differs by
+		by     string
+		within time.Duration
 	}{
-		{"forward, by agreement", time.Hour, 0, false, agreeFor + 10*time.Second},
-		{"back, by agreement", -time.Hour, 0, false, agreeFor + 10*time.Second},
-		{"forward, by a peer", time.Hour, 0, true, 10 * time.Second},
-		{"back, by a peer", -time.Hour, 0, true, 10 * time.Second},
-		{"one differs", -time.Hour, 10 * time.Second, false, 0},
+		{"forward, by agreement", time.Hour, 0, "", agreeFor + 10*time.Second},
+		{"back, by agreement", -time.Hour, 0, "", agreeFor + 10*time.Second},
+		{"forward, by a peer", time.Hour, 0, "peer", 10 * time.Second},
+		{"back, by a peer", -time.Hour, 0, "peer", 10 * time.Second},
+		{"forward, by an operator", time.Hour, 0, "operator", 10 * time.Second},
+		{"back, by an operator", -time.Hour, 0, "operator", 10 * time.Second},
+		{"one differs", -time.Hour, 10 * time.Second, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -376,11 +378,12 @@ func TestAStepIsConfirmedFromOutside(t *testing.T) {
 				wrong[(leader+1)%3].Add(int64(c.member))
 				time.Sleep(5 * time.Second)
 
-				if c.witness {
+				switch c.by {
+				case "peer":
 					d.nodes[leader].cfg.Clock.Witness(time.Now().Add(c.step))
-				}
-
-				if !c.witness {
+				case "operator":
+					confirmSteps(t, d.nodes[(leader+1)%3], c.step)
+				default:
 					time.Sleep(agreeFor - 10*time.Second)
 
 					if at, _ := committed(d.nodes[leader]); time.Since(at).Abs() > agreeFor+10*time.Second {
@@ -419,6 +422,33 @@ func TestAStepIsConfirmedFromOutside(t *testing.T) {
 				d.close()
 			})
 		})
+	}
+}
+
+// confirmSteps confirms a step at a member, as an operator does. One who names another step changes nothing.
+func confirmSteps(t *testing.T, s *Store, step time.Duration) {
+	t.Helper()
+
+	for _, other := range []time.Duration{-step, step + 2*time.Minute, 10 * time.Second} {
+		if err := s.ConfirmClock(t.Context(), other); err == nil {
+			t.Errorf("a step of %v was confirmed as one of %v", step, other)
+		}
+	}
+
+	time.Sleep(5 * time.Second)
+
+	if got := s.Clock().Step; (got - step).Abs() > maxOff {
+		t.Errorf("the clock has made a step of %v before it is confirmed", got)
+	}
+
+	if err := s.ConfirmClock(t.Context(), step+30*time.Second); err != nil { // read a while ago, at another member
+		t.Errorf("the operator confirms a step of %v: %v", step, err)
+	}
+
+	time.Sleep(5 * time.Second)
+
+	if err := s.ConfirmClock(t.Context(), step); directory.ProblemOf(err) != directory.Conflict {
+		t.Errorf("nothing is to be confirmed any more: %v", err)
 	}
 }
 

@@ -21,8 +21,9 @@ type clocks struct {
 	presence presence
 	jumps    jumpWatch
 	agreed   agreement
-	keeps    atomic.Bool // the domain's time: this member has stamped, or was told the time
-	corrects atomic.Bool // as a leader it has confirmed a step back that is not in the log yet
+	keeps    atomic.Bool  // the domain's time: this member has stamped, or was told the time
+	corrects atomic.Bool  // as a leader it has confirmed a step back that is not in the log yet
+	ordered  atomic.Int64 // the step of this leader's clock that an operator has confirmed; 0 for none
 
 	// Of a follower: the error of its clock, 0 within the bound, and when a leader last sent
 	// its time, nil for never.
@@ -166,17 +167,39 @@ func (c *clocks) presenceRequest(now time.Time) *message.PresenceRequest {
 	return request
 }
 
-// review confirms a step of this leader's clock once something outside the step does: the time of
-// a peer, or all members' clocks for agreeFor. It reports whether that is now. For the sweep's
+// mayConfirm returns the step of this leader's clock, if it is the one that an operator names.
+func (c *clocks) mayConfirm(said time.Duration) (time.Duration, error) {
+	step := c.step()
+
+	switch {
+	case step == 0:
+		return 0, directory.Refuse(directory.Conflict, "the clock of the leader, %s, has made no step that waits to "+
+			"be confirmed; nothing was changed", c.cfg.Node)
+	case (step - said).Abs() > directory.MaxStep:
+		return 0, directory.Refuse(directory.Conflict, "the clock of the leader, %s, has made a step of %v, not of "+
+			"%v; nothing was changed", c.cfg.Node, step.Round(time.Second), said)
+	}
+
+	return step, nil
+}
+
+// order notes that an operator has confirmed a step of this leader's clock.
+func (c *clocks) order(step time.Duration) { c.ordered.Store(int64(step)) }
+
+// review confirms a step of this leader's clock once something outside the step does: an operator, the
+// time of a peer, or all members' clocks for agreeFor. It reports whether that is now. For the sweep's
 // goroutine alone.
 func (c *clocks) review(wall time.Time) bool {
 	step := c.step()
+	ordered := time.Duration(c.ordered.Swap(0))
+
 	if step == 0 {
 		c.agreed = agreement{}
 		return false
 	}
 
-	if !c.agreed.look(step, c.presence.agree(wall)) && !c.cfg.Clock.Witnessed() {
+	if !c.agreed.look(step, c.presence.agree(wall)) && !c.cfg.Clock.Witnessed() &&
+		(ordered == 0 || (step-ordered).Abs() > maxOff) {
 		return false
 	}
 

@@ -299,6 +299,8 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 		return o.expelFor(ctx, req)
 	case message.AdmitNode, message.WithdrawAdmission:
 		return o.admit(ctx, req)
+	case message.ConfirmClock:
+		return o.confirmClock(ctx, req)
 	case message.NoteOrder:
 		if ordered.Action == directory.ActionMove {
 			break // the leader notes it by itself
@@ -309,6 +311,27 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 
 	return directory.Outcome{}, directory.Refuse(directory.BadRequest,
 		"unknown operator command %.40q", ordered.Verb)
+}
+
+// confirmClock confirms the step of this leader's clock by an operator's order, which has the exact
+// step: by that the members know at what time the operator's proof must hold.
+func (o *operator) confirmClock(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	said, err := directory.ParseClockStep(req.Order.Target)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	step, err := o.proposer.clocks.mayConfirm(said)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	out, err := o.orders.precede(ctx, req, directory.ActionConfirmClock, step.String())
+	if err == nil {
+		o.proposer.clocks.order(step)
+	}
+
+	return out, err
 }
 
 // mayRemove refuses to remove a voter without which the domain could not write: a majority of the

@@ -279,6 +279,15 @@ func (s *Store) Order(ctx context.Context, action, target string) error {
 	return err
 }
 
+// ConfirmClock confirms the step of the leader's clock, which differs by less than directory.MaxStep from
+// the given one. The leader stamps by its clock within its next sweep.
+func (s *Store) ConfirmClock(ctx context.Context, step time.Duration) error {
+	order := &message.Order{Verb: message.ConfirmClock, Target: step.String()}
+	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
+
+	return err
+}
+
 // Expel removes a member from the domain. It is refused if the domain could not write any
 // more after it.
 func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {

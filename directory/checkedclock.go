@@ -95,6 +95,17 @@ func (c *CheckedClock) Witnessed() bool {
 	return !c.witnessed.IsZero() && time.Since(c.witnessed) < 2*time.Minute
 }
 
+// ParseClockStep parses the target of an operator's word that confirms a step: a duration such as
+// -1h0m0.5s.
+func ParseClockStep(target string) (time.Duration, error) {
+	step, err := time.ParseDuration(target)
+	if err != nil || step.String() != target || step.Abs() <= MaxStep {
+		return 0, Refuse(BadRequest, "a step of the clock must be a duration over %v, got %.40q", MaxStep, target)
+	}
+
+	return step, nil
+}
+
 func (c *CheckedClock) read() (now time.Time, step time.Duration) {
 	if c == nil {
 		return time.Now(), 0

@@ -84,6 +84,7 @@ const (
 	ActionRemoveMember = "raft.remove"
 	ActionTransferLead = "raft.transfer"
 	ActionLeave        = "raft.leave"
+	ActionConfirmClock = "raft.clock" // its target is the step: see ParseClockStep
 	ActionEndOwned     = "registration.end"
 	ActionTransfer     = "registration.transfer"
 	ActionRestore      = "snapshot.restore"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -54,6 +55,11 @@ func (c cluster) AdmitStanding(ctx context.Context, pattern string, most uint32)
 }
 
 const maxPattern = 300 // bytes
+
+// ConfirmClock implements operator.Members.
+func (c cluster) ConfirmClock(ctx context.Context, step time.Duration) error {
+	return c.store.ConfirmClock(ctx, step)
+}
 
 // Leave implements operator.Members.
 func (c cluster) Leave(ctx context.Context) error { return c.store.Leave(ctx) }

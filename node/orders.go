@@ -154,7 +154,19 @@ func (o *orders) CheckCommand(command directory.OperatorCommand) error {
 		return nil // the member that brought it vouches for it
 	}
 
-	if err := o.verify(request, command.Judged); err != nil {
+	at := command.Judged
+
+	// The domain's time is without the step that the operator confirms, and the proof's is with it.
+	if command.Action == directory.ActionConfirmClock {
+		step, err := directory.ParseClockStep(command.Target)
+		if err != nil {
+			return err
+		}
+
+		at = at.Add(step)
+	}
+
+	if err := o.verify(request, at); err != nil {
 		return err
 	}
 

@@ -2,6 +2,8 @@ package node
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,10 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/operatorproof"
 	"github.com/roster-mesh/roster/node/metrics"
+	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // Commands that a node applied and did not check are counted, logged as an error and recorded apart
@@ -98,6 +105,82 @@ func TestABundleIsCheckedOnce(t *testing.T) {
 
 		if checked != c.want {
 			t.Errorf("number %d, again %t: checked %d times", c.number, c.again, checked)
+		}
+	}
+}
+
+// While the domain's time goes on without a step of the machines' clocks, the proof of the operator who
+// confirms that step has the machines' time. So it holds by the step that the order names, at the leader and at
+// every member, and for no order of another step.
+//
+// Requirement: FLD-024, SEC-012
+func TestAProofConfirmsAStepOfTheClock(t *testing.T) {
+	alpha, now := spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now()
+
+	ca, err := trust.NewCA(alpha, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	svid, err := ca.Issue("/ops/operator", 10*time.Hour, now.Add(-5*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	bundles := trust.NewBundles()
+	if err := bundles.SetX509(alpha, ca.Bundle().X509Authorities()); err != nil {
+		t.Fatal(err)
+	}
+
+	builtin, err := policy.New("shipped", alpha)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	o := &orders{
+		domain: alpha, require: true, chains: trust.NewClientVerifier(bundles), policy: builtin, builtin: builtin,
+	}
+	pair := tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]}
+	pair.Certificate = append(pair.Certificate, svid.Certificates[0].Raw)
+	body := []byte(`{"step_seconds":-3600}`)
+
+	text, err := operatorproof.Make(&pair, operatorproof.Request{
+		Domain: "alpha.test", Method: http.MethodPost, URL: "https://n/v1/operator/raft/clock",
+		Body: sha256.Sum256(body),
+	}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	proof, err := operatorproof.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	request := &directory.OperatorRequest{
+		By: directory.IdentityOf(svid.ID), Method: http.MethodPost, Target: "/v1/operator/raft/clock", Body: body,
+		BodyHash: sha256.Sum256(body), Proof: text, ProofUntil: proof.Expires.Add(operatorproof.Skew).Unix(),
+	}
+	request.ProofID = proofID(request.By, proof)
+
+	for _, c := range []struct {
+		action, target string
+		at             time.Time // the domain's
+		good           bool
+	}{
+		{directory.ActionConfirmClock, "-1h0m0s", now.Add(time.Hour), true},
+		{directory.ActionConfirmClock, "-59m40s", now.Add(time.Hour - 20*time.Second), true},
+		{directory.ActionConfirmClock, "-1h0m0s", now, false},
+		{directory.ActionConfirmClock, "-1h3m0s", now.Add(time.Hour + 3*time.Minute), false},
+		{directory.ActionConfirmClock, "", now, false},
+		{directory.ActionRemoveMember, "-1h0m0s", now, false},
+	} {
+		err := o.CheckCommand(directory.OperatorCommand{
+			OperatorChange: directory.OperatorChange{Action: c.action, Target: c.target}, Request: request,
+			Judged: c.at,
+		})
+		if (err == nil) != c.good {
+			t.Errorf("%s %s, %v from the proof's time: %v", c.action, c.target, c.at.Sub(now), err)
 		}
 	}
 }

@@ -113,6 +113,7 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"RemoveMember":  func() error { return c.Operator().RemoveMember(ctx, id) },
 			"Admit":         func() error { return c.Operator().Admit(ctx, id, false) },
 			"Leave":         func() error { return c.Operator().Leave(ctx) },
+			"ConfirmClock":  func() error { return c.Operator().ConfirmClock(ctx, time.Hour) },
 			"RotateKey":     func() error { return c.Operator().RotateKey(ctx) },
 			"RevokeKey":     func() error { return c.Operator().RevokeKey(ctx, "x") },
 			"SetPolicy":     func() error { return c.Operator().SetPolicy(ctx, "", nil) },

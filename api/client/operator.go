@@ -155,6 +155,12 @@ func (o *Operator) AdmitStanding(ctx context.Context, pattern string, most uint3
 	return o.command(ctx, "/v1/operator/raft/admit", in, once)
 }
 
+// ConfirmClock confirms the step of the clock of the domain's leader: by how much it is ahead of the domain's
+// time, or behind it if negative, as NodeStatus.ClockStep says it.
+func (o *Operator) ConfirmClock(ctx context.Context, step time.Duration) error {
+	return o.command(ctx, "/v1/operator/raft/clock", wire.ClockStep{Seconds: step.Seconds()}, once)
+}
+
 // Leave removes the node that is asked from its domain.
 func (o *Operator) Leave(ctx context.Context) error {
 	return o.command(ctx, "/v1/operator/raft/leave", nil, once)

@@ -3,7 +3,9 @@ package operator
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net/http"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -27,6 +29,8 @@ type Members interface {
 	AdmitStanding(ctx context.Context, pattern string, most uint32) error
 	// Leave removes this node from its domain.
 	Leave(ctx context.Context) error
+	// ConfirmClock confirms the step of the leader's clock, which is about the given one.
+	ConfirmClock(ctx context.Context, step time.Duration) error
 }
 
 // A Cluster answers the routes of the domain's Raft members.
@@ -111,6 +115,48 @@ func (h *Cluster) Leave(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	return h.done(w, call, "leave", "this node")
+}
+
+// ConfirmClock answers POST /v1/operator/raft/clock.
+func (h *Cluster) ConfirmClock(w http.ResponseWriter, call *request.Call) error {
+	var in wire.ClockStep
+
+	body, err := request.ReadBody(w, call)
+	if err == nil {
+		err = request.ParseObject(body, &in)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	step, err := clockStep(in)
+	if err != nil {
+		return err
+	}
+
+	if err := h.Members.ConfirmClock(call.Context(), step); err != nil {
+		return err
+	}
+
+	h.Logger.Info("a step of the clock was confirmed", "request_id", call.RequestID, "caller", call.Identity.String(),
+		"step_ms", step.Milliseconds())
+	response.NoStore(w)
+
+	return response.NoContent(w)
+}
+
+// clockStep returns the step that a body names.
+func clockStep(in wire.ClockStep) (time.Duration, error) {
+	const most = 100 * 365 * 24 * 60 * 60
+
+	if abs, least := math.Abs(in.Seconds), directory.MaxStep.Seconds(); abs <= least || abs > most {
+		return 0, directory.Refuse(directory.BadRequest,
+			"step_seconds must be over %v or under -%v, as the status of a node says it, got %v", least, least,
+			in.Seconds).At("/step_seconds")
+	}
+
+	return time.Duration(in.Seconds * float64(time.Second)), nil
 }
 
 // readMember reads a body that names a node. If it is optional and absent, the id is zero.

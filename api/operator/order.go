@@ -31,6 +31,7 @@ const (
 	PathRaftRemove   = "/v1/operator/raft/remove"
 	PathRaftAdmit    = "/v1/operator/raft/admit"
 	PathRaftLeave    = "/v1/operator/raft/leave"
+	PathRaftClock    = "/v1/operator/raft/clock"
 	PathSnapshot     = "/v1/operator/snapshot"
 	PathOwnedEnd     = wire.OwnedPath + "/end"
 )
@@ -70,6 +71,8 @@ func CheckOrder(own spiffeid.TrustDomain, change directory.OperatorChange, r *di
 	case http.MethodPost + " " + PathRaftTransfer, http.MethodPost + " " + PathRaftRemove,
 		http.MethodPost + " " + PathRaftAdmit, http.MethodPost + " " + PathRaftLeave:
 		action, matches = "raft.write", ordersMembers(target.Path, change, r)
+	case http.MethodPost + " " + PathRaftClock:
+		action, matches = "raft.write", ordersClock(change, r)
 	case http.MethodPost + " " + PathSnapshot:
 		action, matches = "snapshot.write", ordersRestore(change)
 	case http.MethodPost + " " + PathOwnedEnd:
@@ -220,6 +223,20 @@ func ordersMembers(path string, change directory.OperatorChange, r *directory.Op
 	}
 
 	return change.Action == directory.ActionAdmit
+}
+
+// ordersClock reports whether a change confirms the step of the leader's clock for which the operator asks.
+// The leader's step is exact; the operator may have read it at another member.
+func ordersClock(change directory.OperatorChange, r *directory.OperatorRequest) bool {
+	var in wire.ClockStep
+	if change.Action != directory.ActionConfirmClock || !decode(r, &in) {
+		return false
+	}
+
+	said, err := clockStep(in)
+	step, failed := directory.ParseClockStep(change.Target)
+
+	return err == nil && failed == nil && (step-said).Abs() <= directory.MaxStep
 }
 
 // ordersRestore reports whether a change is a restore and nothing else.

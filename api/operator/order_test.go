@@ -29,6 +29,12 @@ func TestAProofIsForOneCommand(t *testing.T) {
 		{"/ad/r/" + other + "/transfer", body, transfer, false},
 		{"/ad/r/printer/transfer", body, transfer, true},
 		{"/ad/r/scanner/transfer", body, transfer, false},
+		{operator.PathRaftClock, `{"step_seconds":-3600}`, confirms("-1h0m0.5s"), true},
+		{operator.PathRaftClock, `{"step_seconds":-3600}`, confirms("1h0m0s"), false},
+		{operator.PathRaftClock, `{"step_seconds":-3600}`, confirms("-1h2m0s"), false},
+		{operator.PathRaftClock, `{"step_seconds":-3600}`, confirms("-3600s"), false},
+		{operator.PathRaftClock, `{"step_seconds":30}`, confirms("1m20s"), false},
+		{operator.PathRaftClock, `{}`, confirms("1h0m0s"), false},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore}, true},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore, Target: one}, false},
 	} {
@@ -38,6 +44,11 @@ func TestAProofIsForOneCommand(t *testing.T) {
 			t.Errorf("%s for %s %q: %v", c.target, c.change.Action, c.change.Target, err)
 		}
 	}
+}
+
+// confirms is the change that confirms a step of the leader's clock.
+func confirms(step string) directory.OperatorChange {
+	return directory.OperatorChange{Action: directory.ActionConfirmClock, Target: step}
 }
 
 // The proof of an invitation binds its secret and its end: a leader that has the operator's request

@@ -91,6 +91,13 @@ type MemberRequest struct {
 	Max      uint32 `json:"max,omitzero"`
 }
 
+// A ClockStep is the body of a request that confirms the step of the leader's clock.
+type ClockStep struct {
+	// Seconds is by how much the clock is ahead of the domain's time, or behind it if negative, as a node's
+	// status says it.
+	Seconds float64 `json:"step_seconds"`
+}
+
 // A NodeStatus is the state of the node that answers.
 type NodeStatus struct {
 	ID      string `json:"id"`

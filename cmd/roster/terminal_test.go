@@ -121,11 +121,12 @@ var terminalArguments = map[string][]string{
 	"peer set":      {"beta.test", "--records", "60"},
 	"peer show":     {"beta.test"},
 
-	"raft admit":    {"spiffe://alpha.test/roster/node/4"},
-	"raft leave":    {},
-	"raft peers":    {},
-	"raft remove":   {"spiffe://alpha.test/roster/node/4"},
-	"raft transfer": {},
+	"raft admit":         {"spiffe://alpha.test/roster/node/4"},
+	"raft leave":         {},
+	"raft confirm-clock": {"--step", "1h"},
+	"raft peers":         {},
+	"raft remove":        {"spiffe://alpha.test/roster/node/4"},
+	"raft transfer":      {},
 
 	"keys list":   {},
 	"keys revoke": {"abc"},

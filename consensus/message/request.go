@@ -210,7 +210,7 @@ type Order struct {
 	// Of a standing admission: the IDs that it admits, and how many members may have them.
 	Pattern string `cbor:"3,keyasint,omitempty"`
 	Max     uint32 `cbor:"4,keyasint,omitempty"`
-	// Of NoteOrder, and of a member that leaves: the action and its target.
+	// Of NoteOrder, and of a member that leaves: the action and its target. Of ConfirmClock: the target.
 	Action string `cbor:"5,keyasint,omitempty"`
 	Target string `cbor:"6,keyasint,omitempty"`
 }
@@ -222,6 +222,8 @@ const (
 	RemoveMember       Verb = "remove"
 	AdmitNode          Verb = "admit"
 	WithdrawAdmission  Verb = "withdraw"
+	// ConfirmClock confirms the step of the leader's clock; Target is the step as the operator knows it.
+	ConfirmClock Verb = "clock"
 	// NoteOrder puts an order into the log that the member which brings it carries out.
 	NoteOrder Verb = "note"
 )

@@ -57,15 +57,15 @@ func (d *diagnosis) health(ctx context.Context) {
 func (d *diagnosis) clock(values map[string]float64) {
 	const (
 		check = "clock"
-		do    = "compare this machine's clock with a time server's, and set the clocks of all members right; " +
-			"a step is confirmed by a peer's time, or when all members have agreed on it for ten minutes"
+		do    = "compare this machine's clock with a time server's, and set the clocks of all members right"
 	)
 
 	step := time.Duration(values["roster_clock_step_seconds"] * float64(time.Second)).Round(time.Second)
 	behind := time.Duration(values["roster_clock_behind_seconds"] * float64(time.Second)).Round(time.Second)
 
 	if step != 0 {
-		d.say(check, StatusWarning, do,
+		d.say(check, StatusWarning, fmt.Sprintf("%s; then a step is confirmed by a peer's time, when all members have "+
+			"agreed on it for ten minutes, or at once by roster raft confirm-clock --step %v", do, step),
 			"it has made a step of %v that nothing has confirmed; leases run on without it", step)
 	}
 

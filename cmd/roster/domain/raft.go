@@ -14,6 +14,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
 )
 
 func raftCommand(session connect.Session) *cobra.Command {
@@ -23,6 +24,7 @@ func raftCommand(session connect.Session) *cobra.Command {
 		removeMemberCommand(session),
 		admitCommand(session),
 		leaveCommand(session),
+		confirmClockCommand(session),
 	)
 }
 
@@ -324,6 +326,39 @@ func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern 
 	}
 
 	return text, nil
+}
+
+func confirmClockCommand(session connect.Session) *cobra.Command {
+	var step time.Duration
+
+	cmd := &cobra.Command{
+		Use:   "confirm-clock",
+		Short: "Confirm that the stepped clock of the Raft leader is right",
+		Long: `Confirm that the clock of the domain's Raft leader is right though it has made a step, so that
+leases run by it. "roster status" shows the step. Without this, a step is confirmed by a peer's
+time, or when the clocks of all members have agreed on it for ten minutes. Compare the clocks of
+all members with a time server before: leases end early, or late, by a step that is wrong.`,
+		Example: "  roster raft confirm-clock --step -1h0m0s",
+		Args:    cli.Args(),
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			if step.Abs() <= directory.MaxStep {
+				return cli.Usage("--step must be the step that roster status shows, over %v, such as -1h0m0s, got %v",
+					directory.MaxStep, step)
+			}
+
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).ConfirmClock(ctx, step); err != nil {
+				return err
+			}
+
+			return session.PrintWritten(cli.WrittenOf("/v1/operator/status", "confirmed", reply.Header),
+				"confirmed the step of the leader's clock by %v; leases run by it", step)
+		}),
+	}
+	cmd.Flags().DurationVar(&step, "step", 0,
+		"`STEP` of the clock: by how much it is ahead of the domain's time, or behind it if negative (required)")
+
+	return cmd
 }
 
 func leaveCommand(session connect.Session) *cobra.Command {
