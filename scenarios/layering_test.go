@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"directory/contain":       {},                                    // panics on foreign bytes
 	"directory/directorytest": {"directory", "directory/kinds"},      // domains, documents and assertions, for tests
 	"directory/egress":        {},                                    // addresses of outbound connections
-	"directory/spelling":      {},                                    // the known name that a misspelt one was meant to be
+	"directory/spelling":      {},                                    // the known name that was meant
 	"directory/span":          {"limit"},                             // steps of work in traces
 	"directory/sse":           {},                                    // reader of server-sent events
 	"directory/problem":       {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener

@@ -251,15 +251,18 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 	for args, want := range map[string]string{
 		"refresh weather": `{"href":"/ad/r/weather","result":"refreshed","revision":42,` +
 			`"index":"alpha.test=1780315200.42","expires_at":"2026-11-25T03:00:00Z"}`,
-		"deregister weather":            `{"href":"/ad/r/weather","result":"removed"` + position,
-		"raft remove " + nodeID:         `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"removed"` + position,
-		"raft admit " + nodeID:          `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"` + position,
-		"raft transfer":                 `{"href":"/v1/operator/raft","result":"transferred"` + position,
-		"raft leave":                    `{"href":"/v1/operator/raft","result":"left"` + position,
-		"raft confirm-clock --step -1h": `{"href":"/v1/operator/status","result":"confirmed"` + position,
-		"keys rotate":                   `{"href":"/v1/operator/keys","result":"rotated"` + position,
-		"keys revoke " + key:            `{"href":"/v1/operator/keys","subject":"` + key + `","result":"revoked"` + position,
-		"policy apply " + policy:        `{"href":"/v1/operator/policy","result":"applied"` + position,
+		"deregister weather": `{"href":"/ad/r/weather","result":"removed"` + position,
+		"raft remove " + nodeID: `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"removed"` +
+			position,
+		"raft admit " + nodeID: `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"` +
+			position,
+		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"` + position,
+		"raft leave":             `{"href":"/v1/operator/raft","result":"left"` + position,
+		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"` + position,
+		"keys revoke " + key:     `{"href":"/v1/operator/keys","subject":"` + key + `","result":"revoked"` + position,
+		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"` + position,
+		"raft confirm-clock --step -1h": `{"href":"/v1/operator/status","result":"confirmed"` +
+			position,
 		"peer set beta.test --records 5": `{"href":"/v1/operator/peers","subject":"beta.test","result":"updated"` +
 			position,
 		"peer export beta.test": `{"href":"/v1/operator/peers","subject":"beta.test","result":"export"` + position,

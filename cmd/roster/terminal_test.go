@@ -38,8 +38,9 @@ var poisoned = func() string {
 
 // The answers of a hostile directory or agent. @ is the poison.
 const (
-	hostileItem = `{"agent":@,"name":@,"id":@,"rid":"01K00000000000000000000000","href":"/ad/r/01K00000000000000000000000",` +
-		`"base":@,"kind":@,"description":@,"vendor":@,"version":@,"status":@,"protocols":[@],"score":1,"endpoint":@,` +
+	hostileItem = `{"agent":@,"name":@,"id":@,"rid":"01K00000000000000000000000",` +
+		`"href":"/ad/r/01K00000000000000000000000","base":@,"kind":@,"description":@,"vendor":@,"version":@,` +
+		`"status":@,"protocols":[@],"score":1,"endpoint":@,` +
 		`"capabilities":[{"name":@,"type":@,"description":@}],"registered_at":"2026-06-02T12:00:00.000Z",` +
 		`"evidence":{"matched_tags":[@],"excerpt":@},"reasons":[@],` +
 		`"provenance":{"origin_authority":@,"registrant":@,"visibility":@,"service":@,"received_from":@,` +
@@ -52,10 +53,11 @@ const (
 
 // hostileAnswers are the bodies by path; any other path has hostileItem.
 var hostileAnswers = map[string]string{
-	"/ad/l":                      `{"agents":[` + hostileItem + `]}`,
-	"/ad/watch":                  hostileEvents,
-	"/discovery/query":           `{"candidates":[` + hostileItem + `],"agents":[` + hostileItem + `],"warnings":[@]}`,
-	"/v1/operator/peers":         `{"peers":[{"domain":"beta.test","state":@,"agreed":@,"last_error":@,"addresses":[@]}]}`,
+	"/ad/l":            `{"agents":[` + hostileItem + `]}`,
+	"/ad/watch":        hostileEvents,
+	"/discovery/query": `{"candidates":[` + hostileItem + `],"agents":[` + hostileItem + `],"warnings":[@]}`,
+	"/v1/operator/peers": `{"peers":[{"domain":"beta.test","state":@,"agreed":@,"last_error":@,` +
+		`"addresses":[@]}]}`,
 	"/v1/operator/members":       `{"members":[{"id":@,"domain":@,"address":@,"state":@}]}`,
 	"/bundles":                   `{"bundles":[{"domain":@,"fingerprints":[@]}]}`,
 	"/v1/operator/status":        `{"id":@,"version":@,"ready":false,"not_ready":@,"position":@}`,
