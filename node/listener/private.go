@@ -20,12 +20,11 @@ func ListenPrivate(path string) (ln net.Listener, err error) {
 
 	private := filepath.Join(dir, "s")
 
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: private, Net: "unix"})
+	// It forgets the file by this name, which the file doesn't have when it is closed.
+	socket, err := net.Listen("unix", private)
 	if err != nil {
 		return nil, err
 	}
-
-	socket.SetUnlinkOnClose(false)
 
 	if err := errors.Join(os.Chmod(private, 0o600), os.Rename(private, path)); err != nil {
 		return nil, errors.Join(err, socket.Close())

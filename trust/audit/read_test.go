@@ -163,6 +163,7 @@ func TestTheTailOfALog(t *testing.T) {
 		{time.Hour, "intent", "2", "", "", "register"},
 		{time.Hour, "outcome", "2", "ok", "", "remove"}, // of another action
 		{2 * time.Hour, "intent", "3", "", "", "register"},
+		{2 * time.Hour, "applied", "3", "", "", "register"},            // is no outcome
 		{time.Minute - time.Second, "intent", "4", "", "", "register"}, // isn't late yet
 		{time.Hour, "outcome", "5", "forbidden", "R2", "register"},
 		{time.Hour, "outcome", "6", "ok", "R1", "refresh"},
@@ -190,7 +191,7 @@ func TestTheTailOfALog(t *testing.T) {
 		return all
 	}
 
-	if tail.Lines != 15 || ids(tail.Open) != "32" || ids(tail.Suspect) != "abc" || ids(tail.Misconduct) != "d" ||
+	if tail.Lines != 16 || ids(tail.Open) != "32" || ids(tail.Suspect) != "abc" || ids(tail.Misconduct) != "d" ||
 		len(tail.Faults) == 0 {
 		t.Errorf("%d lines, open %s, suspect %s, misconduct %s, faults %q", tail.Lines, ids(tail.Open),
 			ids(tail.Suspect),
@@ -204,7 +205,7 @@ func TestTheTailOfALog(t *testing.T) {
 	// Of a larger file the first line after the cut isn't whole, and isn't counted.
 	must(t, os.WriteFile(path, []byte(strings.Repeat(strings.Repeat("x", 1<<19)+"\n", 32)+text.String()), 0o600))
 
-	if tail, err := ReadTail(path, now); err != nil || tail.Lines != 31+14 || ids(tail.Open) != "32" {
+	if tail, err := ReadTail(path, now); err != nil || tail.Lines != 31+15 || ids(tail.Open) != "32" {
 		t.Errorf("of a large file: %d lines, open %s, %v", tail.Lines, ids(tail.Open), err)
 	}
 
@@ -340,6 +341,27 @@ func TestWhoIsOneCaller(t *testing.T) {
 
 	if want := []string{"counted known ok 3", "counted known refused 2",
 		"counted other refused 5"}; !slices.Equal(got, want) {
+		t.Errorf("the lines are %q", got)
+	}
+}
+
+// A node that ended between giving a file its number and beginning the next one says so in the next
+// one's first line, and goes on with the chain.
+//
+// Requirement: SEC-020
+func TestARotationThatWasCutShortGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 1<<20, 3)
+
+	for range 2 {
+		must(t, intend(a, directory.AuditEvent{Action: "register"}))
+	}
+
+	must(t, errors.Join(a.Close(), os.Rename(path, path+".1")))
+	must(t, intend(openLog(t, path, 1<<20, 3), directory.AuditEvent{Action: "register"}))
+
+	want := []string{phaseIntent, phaseIntent, phaseRotated, phaseIntent}
+	if got := chained(t, trailText(t, path)); !slices.Equal(got, want) {
 		t.Errorf("the lines are %q", got)
 	}
 }
