@@ -358,43 +358,80 @@ func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
 	return nil
 }
 
-// proven returns nil if operators' proofs lead from the policy and the peerings that this member had to
-// those of a snapshot.
+// proven returns nil if operators' proofs lead from the decisions that this member had to those of a
+// snapshot.
 func (i *inspector) proven(had, next *state.State) error {
-	switch {
-	case next.Decision() == had.Decision():
+	if next.Decision() == had.Decision() {
 		return nil
-	case next.Restored(had):
-		return i.checkOrder(had, next.RestoreOrder())
-	case !next.SamePeerings(had):
-		return errors.New("its peerings are others than this member's")
-	case policyVersion(next) == policyVersion(had):
-		return nil // a peering was changed and changed back
 	}
 
-	return i.checkOrder(had, next.PolicyOrder())
+	restored := next.Restored(had)
+	if restored {
+		if err := i.checkOrder(had, next.RestoreOrder(), state.RestoredFor); err != nil {
+			return err
+		}
+	}
+
+	// A backup brings its policy into a domain that has set none.
+	if version := policyVersion(had); policyVersion(next) != version && !(restored && version == 0) {
+		if err := i.checkOrder(had, next.PolicyOrder(), state.JudgedFor); err != nil {
+			return err
+		}
+	}
+
+	return next.CheckDecided(had, func(command *state.Command) error {
+		judged := had
+		if command.Origin.Policy == policyVersion(next) {
+			judged = next
+		}
+
+		change, _ := judged.Change(command)
+
+		return i.checkDecided(judged, had, change, command)
+	})
 }
 
-// checkOrder checks an operator's command by the policy that this member has in force, at the time of its
-// proof. One from before that policy's may be an old command that another has replaced since.
-func (i *inspector) checkOrder(had *state.State, order directory.OperatorCommand) error {
+// checkDecided checks a command that put a peering or an admission in force.
+func (i *inspector) checkDecided(judged, had *state.State, change directory.OperatorChange,
+	command *state.Command) error {
+	order := directory.OperatorCommand{
+		OperatorChange: change, Request: command.Origin.Request(), From: command.Origin.From,
+		Judged: time.UnixMilli(command.Origin.Judged),
+	}
+
+	switch {
+	case change.Action == directory.ActionFarewell && i.cfg.CheckFarewell != nil:
+		return i.cfg.CheckFarewell(change.Peering, order.Judged)
+	case change.Node:
+		return nil
+	case command.Origin.Policy != policyVersion(judged):
+		return errors.New("an operator's command was judged by a policy that this member doesn't know")
+	}
+
+	order.Policy, order.PolicyVersion = judged.Policy().Policy()
+
+	return i.checkLater(had, order, state.JudgedFor)
+}
+
+// checkOrder checks an operator's command by the policy that this member has in force.
+func (i *inspector) checkOrder(had *state.State, order directory.OperatorCommand, within time.Duration) error {
+	order.Policy, order.PolicyVersion = had.Policy().Policy()
+
+	return i.checkLater(had, order, within)
+}
+
+// checkLater checks an operator's command at the time at which it was judged. One from before the state that
+// this member had, by more than the time within which it is applied, may be an old command that another has
+// replaced since.
+func (i *inspector) checkLater(had *state.State, order directory.OperatorCommand, within time.Duration) error {
 	if i.cfg.CheckOperator == nil {
 		return nil
 	}
 
-	order.Policy, order.PolicyVersion = had.Policy().Policy()
-	order.At = i.cfg.Clock.Now()
-
-	if request := order.Request; request != nil && request.Proof != "" {
-		order.At = time.Unix(request.ProofUntil, 0).Add(-proofAge)
-
-		if last := had.PolicyOrder().Request; last != nil && request.ProofUntil < last.ProofUntil {
-			return errors.New("the operator's proof is older than that of the policy in force")
-		}
+	order.At = order.Judged
+	if had := time.UnixMilli(had.History().Now()); order.Judged.Before(had.Add(-within)) {
+		return errors.New("the operator's command is older than this member's state")
 	}
 
 	return i.cfg.CheckOperator(order)
 }
-
-// proofAge before the end of its use a proof is in force: its use ends a minute after the proof.
-const proofAge = 61 * time.Second

@@ -346,6 +346,8 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 			"another policy of that revision": {forged(before, policy(all), order("a"), order("b"), order("c")),
 				BadHistory},
 			"a policy that no operator has set": {forged(now, policy(all)), BadSnapshot},
+			"an admission that no operator has ordered": {forged(now, state.Command{Admit: &state.Admission{
+				Pattern: "spiffe://alpha.test/*", Max: 99}}), BadSnapshot},
 			"a peering that no operator has set": {forged(now, state.Command{Peer: &state.Peer{Domain: beta,
 				State: directory.PeeringActive, Mesh: true}}), BadSnapshot},
 		} {
@@ -400,11 +402,32 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		genuine, forged := frozen(), frozen()
-		if _, err := forged.Apply(&state.Batch{Version: 1, Time: forged.History().Now(), Commands: []state.Command{
-			{Policy: &state.Policy{Text: []byte("permit all")}}}}); err != nil {
+		policy := frozen()
+		pattern := "spiffe://alpha.test/roster/node/x*"
+
+		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta,
+			State: directory.PeeringActive}); err != nil {
 			t.Fatal(err)
 		}
+
+		if err := d.nodes[0].Admit(t.Context(), Admission{Pattern: pattern, Max: 2}); err != nil {
+			t.Fatal(err)
+		}
+
+		genuine := frozen()
+		forged := func(command state.Command) *state.State {
+			s := frozen()
+			command.Origin = &state.Origin{From: d.members[1].ID, Judged: s.History().Now()}
+
+			if _, err := s.Apply(&state.Batch{Version: 1, Time: s.History().Now(),
+				Commands: []state.Command{command}}); err != nil {
+				t.Fatal(err)
+			}
+
+			return s
+		}
+		all := forged(state.Command{Policy: &state.Policy{Text: []byte("permit all")}})
+		admits := forged(state.Command{Admit: &state.Admission{Pattern: "spiffe://alpha.test/*", Max: 99}})
 
 		for name, c := range map[string]struct {
 			next   *state.State
@@ -412,11 +435,14 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 			cut    bool
 			want   bool
 		}{
-			"proven":                  {genuine, true, true, true},
-			"confirmed":               {genuine, false, false, true},
-			"neither":                 {genuine, false, true, false},
-			"confirmed by no voter":   {forged, false, false, false},
-			"proven, to one but last": {forged, true, false, true},
+			"proven":                            {genuine, true, true, true},
+			"proven, the policy alone":          {policy, true, true, true},
+			"confirmed":                         {genuine, false, false, true},
+			"neither":                           {genuine, false, true, false},
+			"confirmed by no voter":             {all, false, false, false},
+			"judged by a policy that it missed": {all, true, false, false},
+			"an admission, proven":              {admits, true, true, true},
+			"an admission, confirmed by nobody": {admits, false, false, false},
 		} {
 			if c.cut {
 				d.net.isolate(d.members[2].Address)
@@ -424,7 +450,7 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 
 			cfg := *d.nodes[0].cfg
 			cfg.CheckOperator = func(command directory.OperatorCommand) error {
-				if text := string(command.OperatorChange.Policy.Text); c.proven && text != "" {
+				if c.proven {
 					return nil
 				}
 

@@ -3,6 +3,7 @@ package state
 import (
 	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -44,17 +45,24 @@ func (s *State) Restored(had *State) bool {
 	return s.history.epoch != had.history.epoch || s.history.sealed != had.history.sealed
 }
 
-// A Decision identifies what operators have decided: the policy and the peerings. Bundles of peers are
-// not among it, because nodes refresh them.
+// A Decision identifies what operators have decided: the policy, the peerings and the admissions. Bundles
+// of peers are not among it, because nodes refresh them.
 type Decision struct {
-	Epoch uint64         `cbor:"1,keyasint"`
-	Basis uint64         `cbor:"2,keyasint"` // revision of the newest policy or peering
-	Hash  directory.Hash `cbor:"3,keyasint"`
+	Epoch    uint64         `cbor:"1,keyasint"`
+	Basis    uint64         `cbor:"2,keyasint"` // revision of the newest policy or peering
+	Hash     directory.Hash `cbor:"3,keyasint"`
+	Admitted directory.Hash `cbor:"4,keyasint,omitzero"` // the nodes that may join
 }
 
 // Decision returns what is decided.
 func (s *State) Decision() Decision {
-	return Decision{Epoch: s.history.epoch, Basis: s.policy.basis, Hash: s.decisions()}
+	admitted, err := Marshal([]any{s.members.Admissions(), s.members.Standing()})
+	if err != nil {
+		panic(err) // an admission was decoded from the same
+	}
+
+	return Decision{Epoch: s.history.epoch, Basis: s.policy.basis, Hash: s.decisions(),
+		Admitted: directory.HashOf(admitted)}
 }
 
 func (s *State) decisions() directory.Hash {
@@ -67,9 +75,6 @@ func (s *State) decisions() directory.Hash {
 
 	return directory.HashOf(data)
 }
-
-// SamePeerings reports whether s and had have the same peerings but for bundles.
-func (s *State) SamePeerings(had *State) bool { return s.peers.hash() == had.peers.hash() }
 
 // hash returns the hash of all peerings without their bundles.
 func (p *Peerings) hash() (sum directory.Hash) {
@@ -99,7 +104,7 @@ func (s *State) PolicyOrder() directory.OperatorCommand {
 		Policy: &directory.PolicyChange{Text: current.Text, Replaces: current.Replaces},
 	}}
 	if current.Origin != nil {
-		order.From = current.Origin.From
+		order.From, order.Judged = current.Origin.From, time.UnixMilli(current.Origin.Judged)
 	}
 
 	return order
@@ -110,8 +115,8 @@ func (s *State) RestoreOrder() directory.OperatorCommand {
 	order := directory.OperatorCommand{Request: s.history.restoredBy.Request()}
 	order.Action = directory.ActionRestore
 
-	if s.history.restoredBy != nil {
-		order.From = s.history.restoredBy.From
+	if by := s.history.restoredBy; by != nil {
+		order.From, order.Judged = by.From, time.UnixMilli(by.Judged)
 	}
 
 	return order

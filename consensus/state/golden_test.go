@@ -267,6 +267,10 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
 	s.history.restoredBy, s.history.commands = judgedOrigin("/v1/operator/snapshot"), 5
 	s.members.standing["spiffe://alpha.test/roster/node/*"] = 3
+	s.decided["nodes spiffe://alpha.test/roster/node/*"] = []Command{{
+		Admit:  &Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3},
+		Origin: judgedOrigin("/v1/operator/raft/admit"),
+	}}
 	s.policy.current.Replaces, s.policy.current.Origin = &[]uint64{2}, operatorOrigin("/v1/operator/policy")
 
 	for id, member := range s.members.byID {
@@ -297,6 +301,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Spent, func(v Spend) { note(v) }),
 		decodeEach(dec, h.Claims, func(v claimed) { note(v) }),
 		decodeEach(dec, h.Offers, func(v openOffer) { note(v) }),
+		decodeEach(dec, h.Decided, func(Command) {}),
 		decodeEach(dec, h.Regs, func(v regSnapshot) { note(v) }),
 	)
 	for range h.Streams {

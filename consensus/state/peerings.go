@@ -160,12 +160,7 @@ func (p *Peerings) rebundle(c *Rebundle) {
 func (p *Peerings) redeem(c *Redeem) error {
 	peering, known := p.byDomain[c.Peer.Domain]
 
-	// The settings that the peer may not choose stay unchanged.
-	next := c.Peer
-	next.Secret = c.Secret
-	next.Until = peering.Until
-	next.Mesh = peering.Mesh
-	next.Export, next.Import = peering.Export, peering.Import
+	next := c.of(peering)
 
 	switch {
 	case !known || peering.Secret != c.Secret || c.Secret.IsZero():
@@ -178,6 +173,18 @@ func (p *Peerings) redeem(c *Redeem) error {
 	}
 
 	return refuseInvitation(c.Peer.Domain)
+}
+
+// of returns the peering that a redemption makes of a pending one. The settings that the peer may not choose
+// stay unchanged.
+func (c *Redeem) of(pending directory.Peering) Peer {
+	next := c.Peer
+	next.Secret = c.Secret
+	next.Until = pending.Until
+	next.Mesh = pending.Mesh
+	next.Export, next.Import = pending.Export, pending.Import
+
+	return next
 }
 
 func refuseInvitation(peer spiffeid.TrustDomain) error {

@@ -16,9 +16,9 @@ import (
 )
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, standing admissions, spent proofs, claims, offers, registrations
-// and streams whose numbers it gives, in an order that depends on the state alone, so equal
-// states have equal snapshots. Master salts are inside.
+// holds, members, admissions, standing admissions, spent proofs, claims, offers, commands of
+// peerings and admissions, registrations and streams whose numbers it gives, in an order that
+// depends on the state alone, so equal states have equal snapshots. Master salts are inside.
 type Snapshot struct {
 	header   Header
 	peerings []directory.Peering
@@ -32,6 +32,7 @@ type Snapshot struct {
 	spent    []Spend
 	claims   []*claimed
 	offers   []openOffer
+	decided  []Command
 	regs     listed[*Registration]
 	streams  []streamSnapshot
 }
@@ -66,6 +67,7 @@ type Header struct {
 	Commands   uint64      `cbor:"40,keyasint,omitempty"`
 	Standing   int         `cbor:"41,keyasint,omitempty"`
 	RestoredBy *Origin     `cbor:"42,keyasint,omitempty"`
+	Decided    int         `cbor:"43,keyasint,omitempty"`
 
 	headerNext
 }
@@ -141,6 +143,7 @@ func (s *State) Snapshot() *Snapshot {
 		spent:    s.spent.queue.Items(),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		offers:   s.offers.all(),
+		decided:  s.decided.inForce(s).list(),
 		regs:     s.registrations.regs.share(),
 	}
 	if !s.owners.rules.Equal(&Rules{}) {
@@ -178,6 +181,7 @@ func (s *State) Snapshot() *Snapshot {
 
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
 	header.Offers = len(sn.offers)
+	header.Decided = len(sn.decided)
 
 	if header.Version > OffersVersion {
 		header.headerNext = nextHeader()
@@ -248,6 +252,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 
 	for _, o := range sn.offers {
 		put(o)
+	}
+
+	for _, c := range sn.decided {
+		put(c)
 	}
 
 	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {

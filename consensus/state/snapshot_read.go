@@ -146,6 +146,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Spent, func(p Spend) { s.spent.add(p) }),
 		decodeEach(dec, header.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeEach(dec, header.Offers, s.offers.put),
+		decodeEach(dec, header.Decided, s.decided.put),
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
 			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)

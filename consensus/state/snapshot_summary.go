@@ -97,6 +97,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Spent, func(Spend) {}),
 		decodeEach(dec, header.Claims, func(claimed) {}),
 		decodeEach(dec, header.Offers, func(openOffer) {}),
+		decodeEach(dec, header.Decided, func(Command) {}),
 		decodeEach(dec, header.Regs, func(item regSnapshot) {
 			s.Registrations++
 

@@ -24,6 +24,7 @@ type State struct {
 	spent         spent
 	claims        Claims
 	offers        Offers
+	decided       decided
 
 	traced []directory.OperatorCommand // by the last Apply
 }
@@ -41,6 +42,7 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		spent:   newSpent(),
 		claims:  newClaims(),
 		offers:  newOffers(),
+		decided: decided{},
 	}
 	state.registrations = newRegistrations(index)
 	state.connect()
@@ -257,6 +259,10 @@ func (s *State) conclude(command *Command, before mark, err error) {
 	if err == nil {
 		s.spent.spend(command.Origin.proof(), s.history.now/1000)
 		s.trace(command, before)
+
+		if s.history.revision != before.revision {
+			s.keepDecided(command)
+		}
 	}
 
 	// After ErrMoved the same proof comes again, because the leader prepares the command again.

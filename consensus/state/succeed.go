@@ -23,7 +23,7 @@ func (s *State) Outline() *State {
 	state.peers.byDomain, state.keys.byNode, state.keys.rotated, state.keys.revoked = maps.Clone(s.peers.byDomain),
 		maps.Clone(s.keys.byNode), s.keys.rotated, s.keys.revoked
 	state.members.byID, state.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)
-	state.members.standing = maps.Clone(s.members.standing)
+	state.members.standing, state.decided = maps.Clone(s.members.standing), maps.Clone(s.decided)
 	state.spent.take(&s.spent)
 	state.claims.take(&s.claims)
 
@@ -60,6 +60,7 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	}
 
 	maps.Copy(s.peers.byDomain, live.peers.byDomain)
+	maps.Copy(s.decided, live.decided)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)
 

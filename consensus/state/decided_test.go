@@ -1,0 +1,100 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// againRead returns a state as a snapshot brings it.
+func (d *drive) againRead() *State {
+	return must(readSnapshot(bytes.NewReader(freeze(d.t, d.state)), alpha, index.New(), &Header{}))
+}
+
+// What operators have decided of peerings and admissions is in a snapshot with the commands that put it in
+// force. A member that had an earlier state follows them; one that missed a command in between, or that gets
+// a state with other decisions, does not.
+//
+// Requirement: SEC-012
+func TestDecisionsFollowFromCommands(t *testing.T) {
+	d := newTracing(t)
+	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
+
+	order := func(name string) *Origin { return operatorOrigin("/" + name) }
+	pending := Peer{Domain: beta, State: directory.PeeringPending, Secret: directory.HashOf([]byte("secret")),
+		Until: genesis/1000 + 600}
+	active := pending
+	active.State, active.Addresses = directory.PeeringActive, []string{"https://ad.beta.test"}
+	meshed := active
+	meshed.Mesh = true
+	pattern := Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}
+
+	began := d.againRead()
+	d.applies(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: pending}, Origin: order("invite")})
+
+	invited := d.againRead()
+	d.applies(2, Command{Redeem: &Redeem{Secret: pending.Secret, Shown: "secret", Peer: active},
+		Origin: &Origin{From: must(alphaNode("n0"))}})
+
+	redeemed := d.againRead()
+	d.applies(3, Command{Admit: &pattern, Origin: order("admit")})
+	d.applies(4, Command{Amend: &Amend{Was: active, Peer: meshed}, Origin: order("mesh")})
+
+	now := d.againRead()
+
+	other := d.againRead()
+	peering := other.peers.byDomain[beta]
+	peering.Gossip = []string{"thief.test:1"}
+	other.peers.byDomain[beta] = peering
+
+	joins := d.againRead()
+	joins.members.standing["spiffe://alpha.test/*"] = 9
+
+	more := d.againRead()
+	more.members.standing[pattern.Pattern] = 9
+
+	gone := d.againRead()
+	delete(gone.peers.byDomain, beta)
+
+	all := func(*Command) error { return nil }
+	none := func(*Command) error { return errors.New("not proven") }
+
+	for name, c := range map[string]struct {
+		had, next *State
+		check     func(*Command) error
+		want      bool
+	}{
+		"nothing changed":                   {now, now, none, true},
+		"an invitation":                     {began, invited, all, true},
+		"an invitation, not proven":         {began, invited, none, false},
+		"an invitation that was redeemed":   {began, redeemed, all, true},
+		"a redemption alone":                {invited, redeemed, all, true},
+		"a change and an admission":         {redeemed, now, all, true},
+		"a change, not proven":              {redeemed, now, none, false},
+		"a change behind one that is gone":  {invited, now, all, false},
+		"another peering":                   {now, other, all, false},
+		"an admission that nobody ordered":  {now, joins, all, false},
+		"an admission of more":              {now, more, all, false},
+		"a peering is missing":              {now, gone, all, false},
+		"an earlier one, as if it were new": {now, redeemed, all, false},
+	} {
+		if err := c.next.CheckDecided(c.had, c.check); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	if bad := now.decided["peer beta.test"]; len(bad) != 1 || bad[0].Amend == nil {
+		t.Errorf("the commands of the peering are %+v", bad)
+	}
+
+	// An admission that was withdrawn leaves nothing in a snapshot.
+	size := len(freeze(t, d.state))
+	d.applies(5, Command{Admit: &Admission{Pattern: pattern.Pattern}, Origin: order("withdraw")})
+
+	if got := len(freeze(t, d.state)); got >= size || len(d.state.decided) != 1 {
+		t.Errorf("the snapshot has %d bytes, had %d; kept are %v", got, size, d.state.decided)
+	}
+}
