@@ -211,6 +211,11 @@ func (p *program) root() *cobra.Command {
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			p.parsed = true
+
+			if err := checkLists(c); err != nil {
+				return err
+			}
+
 			return p.bound(c)
 		},
 	}
@@ -245,6 +250,20 @@ func (p *program) root() *cobra.Command {
 	root.SetUsageFunc(p.usage)
 
 	return root
+}
+
+// checkLists refuses a list with an empty entry, such as one that ends in a comma. An empty text is the empty
+// list.
+func checkLists(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		list, is := flag.Value.(pflag.SliceValue)
+		if is && flag.Value.Type() == "stringSlice" && slices.Contains(list.GetSlice(), "") && err == nil {
+			err = cli.Usage("an entry of --%s is empty in %q; separate several by one comma", flag.Name,
+				strings.Join(list.GetSlice(), ","))
+		}
+	})
+
+	return err
 }
 
 // checkCompletion makes an unknown shell a wrong command line; cobra prints the usage and succeeds.
