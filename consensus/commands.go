@@ -66,11 +66,14 @@ func (i *inspector) checkCommands(batch *state.Batch, pending func(version uint6
 	}
 
 	for c := range batch.Commands {
-		if batch.Commands[c].Epoch != nil {
-			continue // it begins a state that was judged by itself
+		command := &batch.Commands[c]
+
+		// Most commands wait for no lock of the state. An epoch begins a state that was judged by itself.
+		if _, traced := command.Change(); !traced || command.Epoch != nil {
+			continue
 		}
 
-		if err := checkCommand(i.cfg, i.replica, &batch.Commands[c], batch.Time, pending); err != nil {
+		if err := checkCommand(i.cfg, i.replica, command, batch.Time, pending); err != nil {
 			return err
 		}
 	}
