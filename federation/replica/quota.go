@@ -67,18 +67,7 @@ func (q Quota) Fits(used, added store.Usage) bool {
 
 // usedBy returns the usage of one owner, counted as by used.
 func (o *Origin) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) store.Usage {
-	sum := st.Owners[key].Plus(delta[key])
-	feed := o.FeedOf(st.Id.Audience)
-
-	other := o.other(feed)
-	switch {
-	case st == feed.next && other.next != nil:
-		sum = sum.Plus(other.next.Owners[key])
-	case other.Cur != nil:
-		sum = sum.Plus(other.Cur.Owners[key])
-	}
-
-	return sum.Usage()
+	return st.Owners[key].Plus(delta[key]).Plus(o.beside(st).Owners[key]).Usage()
 }
 
 // hasRoom reports whether the quotas allow the record of held in place of old's. The owner
@@ -122,22 +111,25 @@ func (o *Origin) reserve(r *reservation, st *Stream, held *store.Entry) bool {
 	return true
 }
 
-// used returns the usage of the origin after st changes by delta. A new epoch that is
-// gathered beside an old one is counted by itself (rule P3). The caller holds change or mu
-// of the streams.
+// used returns the usage of the origin after st changes by delta. The caller holds change or mu.
 func (o *Origin) used(st *Stream, delta store.Usage) store.Usage {
-	all := st.Used.Plus(delta)
+	return st.Used.Plus(delta).Plus(o.beside(st).Used)
+}
+
+// beside returns the stream of the other audience that counts together with st, noStream for
+// none. A new epoch that is gathered beside an old one is counted by itself (rule P3).
+func (o *Origin) beside(st *Stream) *Stream {
 	feed := o.FeedOf(st.Id.Audience)
 
 	other := o.other(feed)
 	switch {
 	case st == feed.next && other.next != nil:
-		return all.Plus(other.next.Used)
+		return other.next
 	case other.Cur != nil:
-		return all.Plus(other.Cur.Used)
+		return other.Cur
 	}
 
-	return all
+	return noStream
 }
 
 // missingShare is the divisor of a quota of records that gives the number of missing records, and
@@ -149,7 +141,7 @@ const (
 )
 
 // missingRoom returns how many more records of st may be missing after it changes by delta. It is
-// negative if there are more than allowed. The caller holds change or mu of the streams.
+// negative if there are more than allowed. The caller holds change or mu.
 func (o *Origin) missingRoom(st *Stream, delta store.Usage) int64 {
 	records := o.Quota().Records
 	if records == 0 {

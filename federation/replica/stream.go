@@ -19,6 +19,9 @@ type Stream struct {
 	Again       *readmission // that is under way; nil for none, guarded by change
 }
 
+// noStream stands for a stream that isn't here. It is never changed.
+var noStream = &Stream{Missing: newMissingRecords()}
+
 func newStream(id store.StreamID) *Stream {
 	return &Stream{Id: id, Owners: store.Owners{}, Missing: newMissingRecords()}
 }
@@ -74,7 +77,7 @@ func (f *Feed) Newest() *Stream {
 		return f.Cur
 	}
 
-	return &Stream{Missing: newMissingRecords()}
+	return noStream
 }
 
 // existing returns the stream of an epoch if there is one.
