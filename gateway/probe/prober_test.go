@@ -315,12 +315,24 @@ func TestARefusedRenewalIsTold(t *testing.T) {
 //
 // Requirement: AD-044
 func TestAHostIsAskedSlowly(t *testing.T) {
-	d, url := newDomain(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	var once sync.Once
+
+	d, url := newDomain(t, func(cfg *ProberConfig) {
+		count := cfg.Count
+		cfg.Count = func(state directory.ProbeState) {
+			count(state)
+			once.Do(func() { time.AfterFunc(perHostInterval/2, cancel) })
+		}
+	})
+	changed := time.Now().Add(-time.Minute).UnixMilli()
 
 	var entries []*directory.Entry
 	for n := range maxPerHost + 5 {
 		entries = append(entries, d.register(n, strings.ReplaceAll(helloCard, "URL/a", fmt.Sprint(url, "/gone/", n)),
-			func(e *directory.Entry) { e.UpdatedAt -= int64(n) }))
+			func(e *directory.Entry) { e.UpdatedAt = changed - int64(n) }))
 	}
 
 	other := d.register(99, strings.ReplaceAll(helloCard, "URL", "https://127.0.0.1:443"), nil)
@@ -332,9 +344,6 @@ func TestAHostIsAskedSlowly(t *testing.T) {
 	}
 
 	// The first of them is asked in two places or three, and the round ends in the second's turn.
-	ctx, cancel := context.WithTimeout(t.Context(), perHostInterval/2)
-	defer cancel()
-
 	d.prober.probeHost(ctx, tasks)
 
 	if len(d.states) != 1 || len(d.asked) != 3 {
