@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -22,283 +21,12 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// An admitter makes nodes members that ask for it, as the leader.
+// An admitter answers nodes that ask to be members.
 type admitter struct {
-	cfg        *Config
-	log        *slog.Logger
-	group      *group
-	replica    *Replica
-	messenger  *messenger
-	proposer   *proposer
-	operator   *operator
-	negotiator *negotiator
-	storage    *storage
-	histories  *histories
-	found      *candidates
-	moves      map[spiffeid.ID]move // what members ask for; guarded by the negotiator's seats
-}
+	*member
 
-// addMember executes a node's request as the leader. An admitted node becomes a member, first
-// without a vote. A member moves, gets its vote, or declares its address and versions.
-func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
-	release, err := a.negotiator.holdSeats(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-
-	if err := a.check(from, request); err != nil {
-		return err
-	}
-
-	answers, err := a.checkDuplicate(ctx, from, request)
-	if err != nil {
-		return err
-	}
-
-	if err := a.removeEmptied(ctx, from, request); err != nil {
-		return err
-	}
-
-	if err := a.vacateFormerAddress(ctx, from, request, answers); err != nil {
-		return err
-	}
-
-	if err := a.seat(ctx, from, request); err != nil {
-		return err
-	}
-
-	return a.declare(ctx, from, request)
-}
-
-// checkDuplicate refuses a process whose identity another process has, which answers at the member's
-// address: the seat stays with that one. Otherwise the two would take it from each other, and might vote
-// twice in one term. answers is whether the process that asks is the one that answers this leader as the
-// member, so that the leader has found it already.
-func (a *admitter) checkDuplicate(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) (answers bool,
-	err error) {
-	current, joined := a.group.server(from)
-	if !joined {
-		return false, nil
-	}
-
-	holder := a.group.process
-
-	if from != a.cfg.Node {
-		answer, err := a.operator.askOnce(ctx, current.Member)
-		if state, _ := a.operator.contacts.state(from); err != nil && state == ContactAlive && ctx.Err() == nil {
-			answer, err = a.operator.askOnce(ctx, current.Member) // its connection may have ended
-		}
-
-		if err != nil {
-			return false, nil
-		}
-
-		holder = answer.Process
-	}
-
-	if holder == 0 || holder == request.Process || request.Process == 0 && current.Address == request.Address {
-		a.operator.contacts.clearDuplicate(from)
-		return holder != 0 && holder == request.Process, nil
-	}
-
-	a.operator.contacts.noteDuplicate(from, current.Address, request.Address)
-
-	return false, fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
-		"two processes use the identity %s: %s, %s; stop the one that should not, and give a cloned machine an "+
-			"identity and an empty disk of its own", from, current.Address, request.Address))
-}
-
-// errDuplicate says that another process has the identity of the one that asks.
-var errDuplicate = errors.New("a second process with this identity")
-
-// removeEmptied removes a voter that has lost its disk, so that seat adds it without a vote until
-// it has caught up. It has forgotten its votes and the entries that it had acknowledged, so it
-// needs an admission as a newcomer does: a standing one, or an operator removes it and admits it.
-func (a *admitter) removeEmptied(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
-	current, joined := a.group.server(from)
-	if !request.Empty || !joined || !current.voter {
-		return nil
-	}
-
-	others := slices.DeleteFunc(slices.Clone(a.group.servers()), func(m server) bool { return m.ID == from })
-	if a.checkAdmission(from, others) != nil {
-		return directory.Refuse(directory.Forbidden, "%s has lost its disk and no standing admission lets it return: "+
-			"an operator lets it with: roster raft remove %s && roster raft admit %s", from, from, from)
-	}
-
-	if err := a.mayLeaveSeat(ctx, from); err != nil {
-		return err
-	}
-
-	a.log.Warn("a member has lost its disk; it joins anew by a standing admission", "node", from)
-
-	return proposed(a.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
-}
-
-// vacateFormerAddress removes a member that requests another address, so that seat adds it
-// with that one. Raft can move a member too, but not while it sends to it. The leader doesn't send to
-// itself, and would lead no more once it were removed.
-//
-// A process that the leader has not found yet gets the member's seat once the former address is silent.
-func (a *admitter) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest,
-	answers bool) error {
-	current, joined := a.group.server(from)
-	if !joined || current.Address == request.Address {
-		return nil
-	}
-
-	id := raft.ServerID(from.String())
-	if from == a.cfg.Node {
-		a.log.Info("this leader has moved", "from", current.Address, "to", request.Address)
-
-		return proposed(a.group.raft.AddVoter(id, raft.ServerAddress(request.Address), 0, enqueueTimeout).Error())
-	}
-
-	if !answers {
-		if err := a.awaitSilence(ctx, from, current.Address, request.Address); err != nil {
-			return err
-		}
-	}
-
-	if err := a.mayLeaveSeat(ctx, from); err != nil {
-		return err
-	}
-
-	delete(a.moves, from)
-
-	return proposed(a.group.raft.RemoveServer(id, 0, enqueueTimeout).Error())
-}
-
-// A move is a member's wish to be at another address.
-type move struct {
-	address string
-	since   time.Time
-	term    uint64 // of the leader that was told
-}
-
-// awaitSilence refuses to move a member until its former address has been silent for moveAfter since it
-// asked, as this leader sees it: a thief of its key would otherwise get the whole log. The log names the
-// time; an operator shortens it by removing and admitting the member. The seats are held.
-func (a *admitter) awaitSilence(ctx context.Context, from spiffeid.ID, former, next string) error {
-	term := a.group.raft.CurrentTerm()
-
-	wish := a.moves[from]
-	if wish.address != next || wish.term != term {
-		if !a.negotiator.pace.mayReplace(from, a.group.servers()) {
-			return directory.Refuse(directory.RateLimited,
-				"%s asks too often for another address; it retries later", from)
-		}
-
-		wish = move{next, time.Now(), term}
-		a.moves[from] = wish
-
-		a.log.Warn("a member asks for another address; it moves once its former one is silent", "node", from,
-			"address", former, "next_address", next, "after_s", moveAfter.Seconds())
-
-		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
-			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}
-		if a.replica.Written().Log >= state.StrictVersion {
-			if _, err := a.proposer.propose(ctx, command); err != nil {
-				delete(a.moves, from)
-				return err
-			}
-		}
-	}
-
-	silent := wish.since
-	if heard := a.operator.contacts.answered(from); heard.After(silent) {
-		silent = heard
-	}
-
-	if rest := moveAfter - time.Since(silent); rest > 0 {
-		return directory.Refuse(directory.Unavailable, "%s moves from %s to %s once its former address is silent for "+
-			"%s, %s from now at the earliest; an operator moves it at once with: roster raft remove %s && roster raft "+
-			"admit %s", from, former, next, moveAfter, rest.Round(time.Second), from, from)
-	}
-
-	return nil
-}
-
-// moveAfter is how long a member's former address must be silent before the member moves.
-const moveAfter = 20 * time.Second
-
-// mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
-// moved too often. Each move is two changes of the group.
-func (a *admitter) mayLeaveSeat(ctx context.Context, from spiffeid.ID) error {
-	if err := a.operator.mayRemove(ctx, from); err != nil {
-		return err
-	}
-
-	if !a.negotiator.pace.mayReplace(from, a.group.servers()) {
-		return directory.Refuse(directory.RateLimited,
-			"%s has moved or lost its disk too often; it retries later", from)
-	}
-
-	return nil
-}
-
-// seat makes a node a member, or gives a member its vote once it has caught up and while
-// there are fewer than maxVoters.
-func (a *admitter) seat(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
-	id := raft.ServerID(from.String())
-	address := raft.ServerAddress(request.Address)
-	current, joined := a.group.server(from)
-
-	voters := 0
-	for _, m := range a.group.servers() {
-		if m.voter {
-			voters++
-		}
-	}
-
-	var change raft.IndexFuture
-	switch {
-	case !joined:
-		change = a.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
-	case !current.voter && !request.Reader && voters < maxVoters && a.caughtUpEnough(from):
-		if err := a.operator.mayPromote(ctx, current.Member); err != nil {
-			return err
-		}
-
-		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
-		a.operator.contacts.promote(id)
-	default:
-		return nil
-	}
-
-	if err := proposed(change.Error()); err != nil {
-		return err
-	}
-
-	a.log.Info("changed a member of the domain", "node", from, "address", request.Address, "voter", joined)
-
-	return nil
-}
-
-// declare puts a member's API address, the versions that it reads and its listeners into the
-// domain's state, unless they are there.
-func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
-	declared, known := a.replica.member(from)
-
-	word := state.Member{ID: from, API: request.API, Reads: request.Reads}
-	if a.replica.Written().Log >= state.ListenersVersion {
-		word.Listeners = request.Listeners
-	}
-
-	if known && declared.SameWord(word) {
-		return nil
-	}
-
-	if known && !a.negotiator.pace.mayReplace(from, a.group.servers()) {
-		return directory.Refuse(directory.RateLimited,
-			"%s has changed its declared address or versions too often; it retries later", from)
-	}
-
-	_, err := a.proposer.propose(ctx,
-		&state.Command{Member: &word})
-
-	return err
+	terms *terms
+	found *candidates
 }
 
 // answerJoin answers a join request: as the leader with its outcome, otherwise with the leader's
@@ -316,7 +44,8 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 		}
 	}
 
-	if !a.group.leading.Load() {
+	leads := a.terms.leader()
+	if leads == nil {
 		if err := a.known(from); err != nil {
 			return refuseJoin(err)
 		}
@@ -331,7 +60,7 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Write)
 	defer cancel()
 
-	err := a.addMember(ctx, from, request)
+	err := leads.addMember(ctx, from, request)
 	switch {
 	case err == nil:
 		return &message.JoinAnswer{Done: true}
@@ -353,13 +82,13 @@ func refuseJoin(err error) *message.JoinAnswer {
 
 // known refuses a node that is neither a member nor admitted. It learns nothing of the group,
 // neither versions nor addresses.
-func (a *admitter) known(from spiffeid.ID) error {
-	members := a.group.servers()
+func (m *member) known(from spiffeid.ID) error {
+	members := m.group.servers()
 	if isMember(members, from) {
 		return nil
 	}
 
-	return a.checkAdmission(from, members)
+	return m.checkAdmission(from, members)
 }
 
 func isMember(members []server, id spiffeid.ID) bool {
@@ -395,61 +124,19 @@ func isBaseURL(text string) bool {
 		!strings.ContainsFunc(text, isForeign)
 }
 
-// check refuses a join request that may not be granted.
-func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
-	all := a.group.servers()
-
-	if request.Address == "" || len(request.Address) > maxAddress {
-		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
-	}
-
-	if request.API != "" && !isBaseURL(request.API) {
-		return directory.Refuse(directory.BadRequest,
-			"%s declares the API address %.100q; it must be https://HOST[:PORT]", from, request.API)
-	}
-
-	if err := request.Reads.Check(); err != nil {
-		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
-	}
-
-	if err := checkListeners(request.Listeners); err != nil {
-		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
-	}
-
-	if err := a.known(from); err != nil {
-		return err
-	}
-
-	if err := request.Reads.Lacks(a.replica.Written()); err != nil {
-		return state.RefuseMember(from, err)
-	}
-
-	for _, m := range all {
-		if m.Address == request.Address && m.ID != from {
-			return directory.Refuse(directory.Conflict, "%s has the address %s already", m.ID, m.Address)
-		}
-	}
-
-	if !isMember(all, from) && len(all) >= maxMembers {
-		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
-	}
-
-	return nil
-}
-
 // checkAdmission refuses a node of another domain, and one that neither an admission by name nor a
 // standing one admits.
-func (a *admitter) checkAdmission(from spiffeid.ID, members []server) error {
-	if from.TrustDomain() != a.cfg.Domain {
-		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, a.cfg.Domain.Name())
+func (m *member) checkAdmission(from spiffeid.ID, members []server) error {
+	if from.TrustDomain() != m.cfg.Domain {
+		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, m.cfg.Domain.Name())
 	}
 
 	ids := make([]spiffeid.ID, len(members))
-	for i, m := range members {
-		ids[i] = m.ID
+	for i, one := range members {
+		ids[i] = one.ID
 	}
 
-	return a.replica.check(func(s *state.State) error {
+	return m.replica.check(func(s *state.State) error {
 		until, _ := s.Members().Admitted(from)
 		if _, standing := s.Members().AdmittedByPattern(from, ids); standing || until > s.History().Now()/1000 {
 			return nil
@@ -506,12 +193,314 @@ func (a *admitter) handler() http.Handler {
 	return httpproblem.Routes(mux, a.cfg.API)
 }
 
+// addMember executes a node's request as the leader. An admitted node becomes a member, first
+// without a vote. A member moves, gets its vote, or declares its address and versions.
+func (l *Leader) addMember(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	release, err := l.seats.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	if err := l.checkJoin(from, request); err != nil {
+		return err
+	}
+
+	answers, err := l.checkDuplicate(ctx, from, request)
+	if err != nil {
+		return err
+	}
+
+	if err := l.removeEmptied(ctx, from, request); err != nil {
+		return err
+	}
+
+	if err := l.vacateFormerAddress(ctx, from, request, answers); err != nil {
+		return err
+	}
+
+	if err := l.seat(ctx, from, request); err != nil {
+		return err
+	}
+
+	return l.declare(ctx, from, request)
+}
+
+// checkDuplicate refuses a process whose identity another process has, which answers at the member's
+// address: the seat stays with that one. Otherwise the two would take it from each other, and might vote
+// twice in one term. answers is whether the process that asks is the one that answers this leader as the
+// member, so that the leader has found it already.
+func (l *Leader) checkDuplicate(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) (answers bool,
+	err error) {
+	current, joined := l.group.server(from)
+	if !joined {
+		return false, nil
+	}
+
+	holder := l.group.process
+
+	if from != l.cfg.Node {
+		answer, err := l.operator.askOnce(ctx, current.Member)
+		if state, _ := l.contacts.state(from); err != nil && state == ContactAlive && ctx.Err() == nil {
+			answer, err = l.operator.askOnce(ctx, current.Member) // its connection may have ended
+		}
+
+		if err != nil {
+			return false, nil
+		}
+
+		holder = answer.Process
+	}
+
+	if holder == 0 || holder == request.Process || request.Process == 0 && current.Address == request.Address {
+		l.contacts.clearDuplicate(from)
+		return holder != 0 && holder == request.Process, nil
+	}
+
+	l.contacts.noteDuplicate(from, current.Address, request.Address)
+
+	return false, fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
+		"two processes use the identity %s: %s, %s; stop the one that should not, and give a cloned machine an "+
+			"identity and an empty disk of its own", from, current.Address, request.Address))
+}
+
+// errDuplicate says that another process has the identity of the one that asks.
+var errDuplicate = errors.New("a second process with this identity")
+
+// removeEmptied removes a voter that has lost its disk, so that seat adds it without a vote until
+// it has caught up. It has forgotten its votes and the entries that it had acknowledged, so it
+// needs an admission as a newcomer does: a standing one, or an operator removes it and admits it.
+func (l *Leader) removeEmptied(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	current, joined := l.group.server(from)
+	if !request.Empty || !joined || !current.voter {
+		return nil
+	}
+
+	others := slices.DeleteFunc(slices.Clone(l.group.servers()), func(m server) bool { return m.ID == from })
+	if l.checkAdmission(from, others) != nil {
+		return directory.Refuse(directory.Forbidden, "%s has lost its disk and no standing admission lets it return: "+
+			"an operator lets it with: roster raft remove %s && roster raft admit %s", from, from, from)
+	}
+
+	if err := l.mayLeaveSeat(ctx, from); err != nil {
+		return err
+	}
+
+	l.log.Warn("a member has lost its disk; it joins anew by a standing admission", "node", from)
+
+	return proposed(l.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
+}
+
+// vacateFormerAddress removes a member that requests another address, so that seat adds it
+// with that one. Raft can move a member too, but not while it sends to it. The leader doesn't send to
+// itself, and would lead no more once it were removed.
+//
+// A process that the leader has not found yet gets the member's seat once the former address is silent.
+func (l *Leader) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest,
+	answers bool) error {
+	current, joined := l.group.server(from)
+	if !joined || current.Address == request.Address {
+		return nil
+	}
+
+	id := raft.ServerID(from.String())
+	if from == l.cfg.Node {
+		l.log.Info("this leader has moved", "from", current.Address, "to", request.Address)
+
+		return proposed(l.group.raft.AddVoter(id, raft.ServerAddress(request.Address), 0, enqueueTimeout).Error())
+	}
+
+	if !answers {
+		if err := l.awaitSilence(ctx, from, current.Address, request.Address); err != nil {
+			return err
+		}
+	}
+
+	if err := l.mayLeaveSeat(ctx, from); err != nil {
+		return err
+	}
+
+	delete(l.moves, from)
+
+	return proposed(l.group.raft.RemoveServer(id, 0, enqueueTimeout).Error())
+}
+
+// A move is a member's wish to be at another address.
+type move struct {
+	address string
+	since   time.Time
+}
+
+// awaitSilence refuses to move a member until its former address has been silent for moveAfter since it
+// asked, as this leader sees it: a thief of its key would otherwise get the whole log. The log names the
+// time; an operator shortens it by removing and admitting the member. The seats are held.
+func (l *Leader) awaitSilence(ctx context.Context, from spiffeid.ID, former, next string) error {
+	wish := l.moves[from]
+	if wish.address != next {
+		if !l.seats.mayReplace(from, l.group.servers()) {
+			return directory.Refuse(directory.RateLimited,
+				"%s asks too often for another address; it retries later", from)
+		}
+
+		wish = move{next, time.Now()}
+		l.moves[from] = wish
+
+		l.log.Warn("a member asks for another address; it moves once its former one is silent", "node", from,
+			"address", former, "next_address", next, "after_s", moveAfter.Seconds())
+
+		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
+			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}
+		if l.replica.Written().Log >= state.StrictVersion {
+			if _, err := l.proposer.propose(ctx, command); err != nil {
+				delete(l.moves, from)
+				return err
+			}
+		}
+	}
+
+	silent := wish.since
+	if heard := l.contacts.answered(from); heard.After(silent) {
+		silent = heard
+	}
+
+	if rest := moveAfter - time.Since(silent); rest > 0 {
+		return directory.Refuse(directory.Unavailable, "%s moves from %s to %s once its former address is silent for "+
+			"%s, %s from now at the earliest; an operator moves it at once with: roster raft remove %s && roster raft "+
+			"admit %s", from, former, next, moveAfter, rest.Round(time.Second), from, from)
+	}
+
+	return nil
+}
+
+// moveAfter is how long a member's former address must be silent before the member moves.
+const moveAfter = 20 * time.Second
+
+// mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
+// moved too often. Each move is two changes of the group.
+func (l *Leader) mayLeaveSeat(ctx context.Context, from spiffeid.ID) error {
+	if err := l.operator.mayRemove(ctx, from); err != nil {
+		return err
+	}
+
+	if !l.seats.mayReplace(from, l.group.servers()) {
+		return directory.Refuse(directory.RateLimited,
+			"%s has moved or lost its disk too often; it retries later", from)
+	}
+
+	return nil
+}
+
+// seat makes a node a member, or gives a member its vote once it has caught up and while
+// there are fewer than maxVoters.
+func (l *Leader) seat(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	id := raft.ServerID(from.String())
+	address := raft.ServerAddress(request.Address)
+	current, joined := l.group.server(from)
+
+	voters := 0
+	for _, m := range l.group.servers() {
+		if m.voter {
+			voters++
+		}
+	}
+
+	var change raft.IndexFuture
+	switch {
+	case !joined:
+		change = l.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
+	case !current.voter && !request.Reader && voters < maxVoters && l.caughtUpEnough(from):
+		if err := l.operator.mayPromote(ctx, current.Member); err != nil {
+			return err
+		}
+
+		change = l.group.raft.AddVoter(id, address, 0, enqueueTimeout)
+		l.contacts.promote(id)
+	default:
+		return nil
+	}
+
+	if err := proposed(change.Error()); err != nil {
+		return err
+	}
+
+	l.log.Info("changed a member of the domain", "node", from, "address", request.Address, "voter", joined)
+
+	return nil
+}
+
+// declare puts a member's API address, the versions that it reads and its listeners into the
+// domain's state, unless they are there.
+func (l *Leader) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	declared, known := l.replica.member(from)
+
+	word := state.Member{ID: from, API: request.API, Reads: request.Reads}
+	if l.replica.Written().Log >= state.ListenersVersion {
+		word.Listeners = request.Listeners
+	}
+
+	if known && declared.SameWord(word) {
+		return nil
+	}
+
+	if known && !l.seats.mayReplace(from, l.group.servers()) {
+		return directory.Refuse(directory.RateLimited,
+			"%s has changed its declared address or versions too often; it retries later", from)
+	}
+
+	_, err := l.proposer.propose(ctx,
+		&state.Command{Member: &word})
+
+	return err
+}
+
+// checkJoin refuses a join request that may not be granted.
+func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error {
+	all := l.group.servers()
+
+	if request.Address == "" || len(request.Address) > maxAddress {
+		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
+	}
+
+	if request.API != "" && !isBaseURL(request.API) {
+		return directory.Refuse(directory.BadRequest,
+			"%s declares the API address %.100q; it must be https://HOST[:PORT]", from, request.API)
+	}
+
+	if err := request.Reads.Check(); err != nil {
+		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
+	}
+
+	if err := checkListeners(request.Listeners); err != nil {
+		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
+	}
+
+	if err := l.known(from); err != nil {
+		return err
+	}
+
+	if err := request.Reads.Lacks(l.replica.Written()); err != nil {
+		return state.RefuseMember(from, err)
+	}
+
+	for _, m := range all {
+		if m.Address == request.Address && m.ID != from {
+			return directory.Refuse(directory.Conflict, "%s has the address %s already", m.ID, m.Address)
+		}
+	}
+
+	if !isMember(all, from) && len(all) >= maxMembers {
+		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
+	}
+
+	return nil
+}
+
 // caughtUpEnough reports whether a member has enough of the log that its vote delays no write: by its
 // answers to this leader, because its own word would make a voter of a key without a process.
-func (a *admitter) caughtUpEnough(from spiffeid.ID) bool {
-	match := a.operator.contacts.matched(from, a.group.raft.CurrentTerm())
+func (l *Leader) caughtUpEnough(from spiffeid.ID) bool {
+	match := l.contacts.matched(from, l.term)
 
-	return time.Since(match.at) <= SilentAfter && match.index+nearEnough >= a.group.raft.LastIndex()
+	return time.Since(match.at) <= SilentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
 }
 
 const joinPath = "/v1/join"

@@ -18,8 +18,8 @@ const maxWaiting = 4096
 // many changes wait by themselves, so that a single change goes into the next batch, however
 // many lists came before it.
 type batcher[R any] struct {
-	closing   <-chan struct{}
-	size      int // of a batch, in items
+	over      <-chan struct{} // closed when no more batches are made
+	size      int             // of a batch, in items
 	sizeBytes int
 	singles   chan *waitingChange[R]
 	lists     chan *waitingChange[R]
@@ -36,9 +36,9 @@ type waitingChange[R any] struct {
 	done   chan R      // holds one
 }
 
-func newBatcher[R any](closing <-chan struct{}, size, sizeBytes int) *batcher[R] {
+func newBatcher[R any](over <-chan struct{}, size, sizeBytes int) *batcher[R] {
 	return &batcher[R]{
-		closing: closing, size: size, sizeBytes: sizeBytes,
+		over: over, size: size, sizeBytes: sizeBytes,
 		singles: make(chan *waitingChange[R], maxWaiting), lists: make(chan *waitingChange[R], maxWaiting),
 	}
 }
@@ -54,25 +54,35 @@ func (b *batcher[R]) add(ctx context.Context, data cbor.RawMessage, weight int) 
 	select {
 	case queue <- change:
 		return change, nil
-	case <-b.closing:
+	case <-b.over:
 		return nil, message.ErrNotLeader
 	case <-ctx.Done():
 		return nil, tooBusy(ctx)
 	}
 }
 
-// result waits for the result of a change. When ctx ends, the change is given up if no batch
-// has taken it; otherwise its outcome is unknown.
+// result waits for the result of a change. When no more batches are made, or ctx ends, the change
+// is given up if no batch has taken it. Otherwise its outcome is unknown when ctx ends.
 func (b *batcher[R]) result(ctx context.Context, change *waitingChange[R]) (result R, err error) {
 	select {
 	case result = <-change.done:
 		return result, nil
 	case <-ctx.Done():
-	case <-b.closing:
+	case <-b.over:
 	}
 
 	if change.taken.CompareAndSwap(false, true) {
+		if ctx.Err() == nil {
+			return result, message.ErrNotLeader
+		}
+
 		return result, tooBusy(ctx)
+	}
+
+	select {
+	case result = <-change.done:
+		return result, nil
+	case <-ctx.Done():
 	}
 
 	select {
@@ -83,7 +93,7 @@ func (b *batcher[R]) result(ctx context.Context, change *waitingChange[R]) (resu
 	}
 }
 
-// first waits for the first change of a batch; nil when the member stops. Singles and lists
+// first waits for the first change of a batch; nil when no more are made. Singles and lists
 // take turns, so that neither waits for all of the other.
 func (b *batcher[R]) first() *waitingChange[R] {
 	select {
@@ -91,7 +101,7 @@ func (b *batcher[R]) first() *waitingChange[R] {
 		return change
 	case change := <-b.lists:
 		return change
-	case <-b.closing:
+	case <-b.over:
 		return nil
 	}
 }

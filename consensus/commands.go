@@ -167,9 +167,9 @@ func (i *inspector) answerCommand(request *message.CommandRequest) *message.Comm
 
 // accepted refuses an operator's command that not enough voters would acknowledge for a majority, as its
 // leader: an entry with it would stop the domain. The trust bundles of members may differ for a while.
-func (p *peers) accepted(ctx context.Context, command *state.Command) error {
-	others, needed := p.group.voters()
-	if needed <= 0 || p.cfg.CheckOperator == nil {
+func (m *member) accepted(ctx context.Context, command *state.Command) error {
+	others, needed := m.group.voters()
+	if needed <= 0 || m.cfg.CheckOperator == nil {
 		return nil
 	}
 
@@ -178,15 +178,15 @@ func (p *peers) accepted(ctx context.Context, command *state.Command) error {
 
 	answers := make(chan error, len(others))
 
-	for _, m := range others {
-		p.life.loops.Go(func() {
+	for _, other := range others {
+		m.life.loops.Go(func() {
 			var answer message.CommandAnswer
 
-			err := p.messenger.post(ctx, m, commandPath, &message.CommandRequest{Command: *command}, &answer)
+			err := m.messenger.post(ctx, other, commandPath, &message.CommandRequest{Command: *command}, &answer)
 			if err == nil && answer.Refusal != "" {
 				err = directory.Refuse(directory.Forbidden,
 					"%s does not accept the operator's proof, and with it no majority of the voters: %s; nothing was "+
-						"changed; compare the trust bundles of the nodes", m.ID, answer.Refusal)
+						"changed; compare the trust bundles of the nodes", other.ID, answer.Refusal)
 			}
 
 			answers <- err

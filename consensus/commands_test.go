@@ -119,7 +119,7 @@ func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		i := d.nodes[0].inspector
+		i := &d.nodes[0].inspector
 		_, version := i.replica.state.Policy().Policy()
 		policy := func(text string, by uint64) state.Command {
 			c := ordered("policy", by)
@@ -261,31 +261,30 @@ func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
 		leader, other := d.leader()
 		third := 3 - leader - other
 		s := d.nodes[other]
-		confirmed := func() bool {
+		confirmed := func(replica *Replica) bool {
 			never := func(*message.DecisionAnswer) bool { return false }
+			asks := peers{member: &member{
+				cfg: s.cfg, life: s.life, group: s.group, messenger: s.messenger, replica: replica,
+			}}
 
-			return s.peers.confirmed(d.members[leader].ID, &message.DecisionRequest{}, never)
+			return asks.confirmed(d.members[leader].ID, &message.DecisionRequest{}, never)
 		}
 		past := state.New(alpha, nil)
-		long := &Replica{cfg: s.cfg, state: past}
-		present := s.peers.replica
+		long := &Replica{config: s.cfg, state: past}
+		present := s.Replica
 
 		for _, c := range []struct {
 			replica *Replica
 			silent  bool
 			want    bool
 		}{{present, false, false}, {present, true, false}, {long, false, false}, {long, true, true}} {
-			s.peers.replica = c.replica
-
 			if c.silent {
 				d.net.isolate(d.members[third].Address)
 			}
 
-			if got := confirmed(); got != c.want {
+			if got := confirmed(c.replica); got != c.want {
 				t.Errorf("away %t, others silent %t: confirmed is %t", c.replica == long, c.silent, got)
 			}
-
-			s.peers.replica = present
 
 			d.net.heal(d.members[third].Address)
 			d.ready()

@@ -1,42 +1,21 @@
 package consensus
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
-	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A commitNotifier lets followers know soon that their entries are committed.
-type commitNotifier struct {
-	cfg       *Config
-	life      *lifecycle
-	group     *group
-	replica   *Replica
-	storage   *storage
-	proposer  *proposer
-	transport transport.RaftTransport
-	underWay  map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
-}
-
-// deliver gives Raft the commit notice of an answer as a message of its own, which saves a
-// message for each forwarded write. Raft ignores it if the entry is not here yet.
-func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
-	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
-	c.transport.Deliver(ctx, rpc)
-}
-
 // notice returns the present commit notice; nil if its entry is in a snapshot already.
-func (c *commitNotifier) notice() *message.CommitNotice {
-	t := message.CommitNotice{Term: c.replica.progress.term.Load(),
-		Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
+func (l *Leader) notice() *message.CommitNotice {
+	t := message.CommitNotice{Term: l.term,
+		Index: min(l.group.raft.CommitIndex(), l.storage.disk.Ahead.Durable())}
 
 	var entry raft.Log
-	if err := c.storage.disk.Logs.GetLog(t.Index, &entry); err != nil {
+	if err := l.storage.disk.Logs.GetLog(t.Index, &entry); err != nil {
 		return nil
 	}
 
@@ -51,40 +30,40 @@ func (c *commitNotifier) notice() *message.CommitNotice {
 // that this member won, never one in which it only stands for election. It does no harm
 // if this member leads no longer: an entry that it knows to be committed stays so, and a
 // member with the same entry has all entries before it.
-func (c *commitNotifier) notifyAll() {
-	now := c.notice()
+func (l *Leader) notifyAll() {
+	now := l.notice()
 	if now == nil {
 		return
 	}
 
-	word := now.AppendEntries(Member{ID: c.cfg.Node, Address: string(c.transport.LocalAddr())})
-	for _, server := range c.group.raft.GetConfiguration().Configuration().Servers {
-		if id, err := spiffeid.FromString(string(server.ID)); err != nil || id == c.cfg.Node {
+	word := now.AppendEntries(Member{ID: l.cfg.Node, Address: string(l.transport.LocalAddr())})
+	for _, server := range l.group.raft.GetConfiguration().Configuration().Servers {
+		if id, err := spiffeid.FromString(string(server.ID)); err != nil || id == l.cfg.Node {
 			continue
 		}
 
-		slot := c.underWay[server.ID]
+		slot := l.underWay[server.ID]
 		if slot == nil {
 			slot = make(chan struct{}, 1)
-			c.underWay[server.ID] = slot
+			l.underWay[server.ID] = slot
 		}
 
 		select {
 		case slot <- struct{}{}:
-			c.life.loops.Go(func() {
+			l.life.loops.Go(func() {
 				defer func() { <-slot }()
-				_ = c.transport.AppendEntries(server.ID, server.Address, word, &raft.AppendEntriesResponse{})
+				_ = l.transport.AppendEntries(server.ID, server.Address, word, &raft.AppendEntriesResponse{})
 			})
 		default:
 		}
 	}
 }
 
-// run notifies followers of commits. Raft does so with the next entry or after
+// notifyLoop notifies followers of commits. Raft does so with the next entry or after
 // CommitTimeout; if no entry follows, they are notified at once if one of them waits, and
 // a little later otherwise.
-func (c *commitNotifier) run() {
-	signals := &c.proposer.commits
+func (l *Leader) notifyLoop() {
+	signals := &l.proposer.commits
 
 	for {
 		select {
@@ -97,15 +76,15 @@ func (c *commitNotifier) run() {
 				if signals.entered.Load() != entered {
 					continue // the new entry has carried the index; its own commit follows
 				}
-			case <-c.life.closing.Done():
+			case <-l.over.Done():
 				return
 			}
-		case <-c.life.closing.Done():
+		case <-l.over.Done():
 			return
 		}
 
-		if !c.group.alone() && c.group.leading.Load() && c.proposer.batches.isEmpty() && signals.pending.Swap(false) {
-			c.notifyAll()
+		if !l.group.alone() && l.ready.Load() && l.proposer.batches.isEmpty() && signals.pending.Swap(false) {
+			l.notifyAll()
 		}
 	}
 }

@@ -46,13 +46,6 @@ type contacts struct {
 	duplicates map[spiffeid.ID]duplicate
 }
 
-func newContacts(cfg *Config, log *slog.Logger, life *lifecycle, g *group) *contacts {
-	return &contacts{cfg: cfg, log: log, life: life, group: g,
-		heard: map[raft.ServerID]time.Time{}, matches: map[raft.ServerID]logMatch{},
-		promoted: map[raft.ServerID]time.Time{},
-		logged:   map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{}}
-}
-
 // note notes that something of a member was received now.
 func (c *contacts) note(id raft.ServerID) {
 	c.mu.Lock()
@@ -229,7 +222,7 @@ func (c *contacts) duplicate(id spiffeid.ID) string {
 }
 
 // run logs, as the leader, the members that fall silent and those that answer again.
-func (c *contacts) run() {
+func (c *contacts) run(leads func() bool) {
 	ticker := time.NewTicker(c.cfg.Timing.Sweep)
 	defer ticker.Stop()
 
@@ -243,7 +236,7 @@ func (c *contacts) run() {
 		leader, ok := c.group.leader()
 		c.follow(ok && leader.ID != c.cfg.Node)
 
-		if !c.group.leading.Load() || c.group.stopping.Load() {
+		if !leads() || c.group.stopping.Load() {
 			clear(c.logged)
 			continue
 		}

@@ -148,7 +148,7 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, _ := d.leader()
-		d.nodes[leader].group.leading.Store(false) // as between an election and what follows
+		d.nodes[leader].terms.leader().ready.Store(false) // as between an election and what follows
 
 		for _, p := range d.nodes[leader].peers.Contacts() {
 			if p.State == ContactSilent {

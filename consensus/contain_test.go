@@ -38,7 +38,7 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 		member.Replica.mu.Unlock()
 		ended := func() (p any) {
 			defer func() { p = recover() }()
-			machine{member.cfg, member.life, member.Replica, member.storage, member.proposer}.Apply(&entry)
+			machine{member.member, member.terms}.Apply(&entry)
 
 			return nil
 		}()

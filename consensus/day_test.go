@@ -214,7 +214,7 @@ func (d *day) lead(i int) {
 	d.t.Helper()
 
 	end := time.Now().Add(time.Hour)
-	for !d.nodes[i].group.leading.Load() {
+	for !d.nodes[i].IsLeader() {
 		err := d.nodes[i].Transfer(d.t.Context(), d.members[i].ID)
 		if time.Now().After(end) {
 			d.t.Fatalf("node %d doesn't lead: %v", i, err)

@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -11,13 +10,7 @@ import (
 // disk is worse than a dead one: the leader's heartbeats flow on while every write waits
 // for it.
 type diskWatch struct {
-	cfg       *Config
-	log       *slog.Logger
-	life      *lifecycle
-	group     *group
-	messenger *messenger
-	storage   *storage
-	operator  *operator
+	*member
 }
 
 // Heard returns how long ago the leader was last in contact; 0 on the leader itself,
@@ -84,7 +77,7 @@ func (d *diskWatch) watch(yielded *time.Time) {
 	d.log.Warn("handing the leadership over: the disk of this member's log is slow",
 		"slow_for_ms", row.Milliseconds(), "current_append_ms", current.Milliseconds(),
 		"slow_over_ms", d.cfg.Timing.SlowDisk.Milliseconds())
-	d.operator.transferToBest() // its outcome is seen by the next rounds
+	d.transferToBest() // its outcome is seen by the next rounds
 }
 
 // yieldPause is how long a member keeps a leadership that came back after it was handed

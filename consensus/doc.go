@@ -12,26 +12,28 @@
 //
 // # The way of a write
 //
-// Store.Register and its siblings make a message.Request. The forwarder alone knows the leader:
-// it gives the request to this member's writeServer or sends it to the leader's, over a write
-// stream. There the preparer makes a command of it: it merges a patch and validates the result,
-// asks policy for grants, and draws rid and salt. The proposer gathers waiting commands into
-// one log entry and stamps the time. Every member applies the entry (Replica). The leader's
-// results go back the same way, and a follower answers once it has applied that position
-// itself.
+// Store.Register and its siblings make a message.Request. The forwarder gives it to this member's
+// Leader, if there is one, or sends it to the other member that leads, over a write stream. There
+// the preparer makes a command of it: it merges a patch and validates the result, asks policy for
+// grants, and draws rid and salt. The proposer gathers waiting commands into one log entry and
+// stamps the time. Every member applies the entry (Replica), a large one in pieces between which it
+// lets readers in. The leader's results go back the same way, and a follower answers once it has
+// applied that position itself.
+//
+// A Leader is made when Raft elects this member and dropped when its term ends (terms). What it has
+// not given to Raft by then goes to the next leader.
 //
 // A command is prepared from a state that may change before it is applied. It names the inputs
 // of its preparation (a statement, an owner, the newest policy or peering, a format). Apply
 // compares them and answers state.ErrMoved if they differ, and the leader prepares again, eight
 // times at most. A request names the policy version that permitted it, too: a leader with
 // another version refuses it (directory.Overtaken), and the caller's member asks policy again.
-// version refuses it (directory.Overtaken), and the caller's member asks policy again.
 //
 // Nothing proposed: the write is tried again until Timing.Write is over, then it is
 // directory.Unavailable. Proposed without an answer: directory.OutcomeUnknown. A repeated
 // registration is safe, since the same owner replaces.
 //
-// A follower learns of a commit with the next entry. If none follows, the commitNotifier
+// A follower learns of a commit with the next entry. If none follows, the leader
 // sends the commit index by itself: at once if a linearizable read waits, else after 5 ms.
 //
 // # Clocks
@@ -44,14 +46,16 @@
 //
 // # Files
 //
-//	store, member, config, lifecycle   the interface; starting, stopping and connecting the parts
-//	group, messenger, peers            the Raft group, messages to its members, their status
+//	store, config                      the interface
+//	member, lifecycle                  what all parts are built on; start and stop
+//	group, messenger, contacts, peers  the Raft group, messages to its members, their status
 //	replica, reader                    this member's copy of the state; linearizable reads
 //	batcher                            changes that share an exchange
 //	forwarder                          writes on their way to the leader
+//	leader                             the terms in which this member leads, and their duties
 //	write_server, preparer, proposer   writes at the leader, and log entries
 //	commits                            commit notices
-//	leadership                         a leader's term; a follower that catches up
+//	follower                           a follower that catches up
 //	operator, negotiator               members and leadership by command; versions and formats in force
 //	orders                             who ordered a command, and the feed of applied orders
 //	commands                           operators' commands, judged before they are acknowledged

@@ -66,6 +66,12 @@ func removalUnknown(id spiffeid.ID, cause error) error {
 		"answer with: roster raft peers, before another is removed: %w", id, cause)
 }
 
+// leadsNoMore is the refusal of a restore whose leader's term has ended before it.
+func leadsNoMore(cause error) error {
+	return directory.Refuse(directory.Unavailable,
+		"this node does not lead any more; nothing was changed: try again: %w", cause)
+}
+
 // restoreUnknown is OutcomeUnknown of a restore.
 func restoreUnknown(cause error) error {
 	return directory.Refuse(directory.OutcomeUnknown,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/stream"
@@ -27,16 +28,12 @@ const (
 // A forwarder takes this member's writes to the leader: the one place that knows who
 // leads.
 type forwarder struct {
-	cfg       *Config
-	life      *lifecycle
-	group     *group
-	replica   *Replica
-	messenger *messenger
-	commits   *commitNotifier
-	peers     *peers
-	writes    *writeServer // does the writes if this member leads
-	batches   *batcher[forwardResult]
-	streams   openStreams
+	*member
+
+	terms   *terms
+	peers   *peers
+	batches *batcher[forwardResult]
+	streams openStreams
 }
 
 // openStreams are this member's write streams to the leader and to former leaders.
@@ -53,8 +50,8 @@ type leaderStream struct {
 }
 
 func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
-	if f.group.leading.Load() {
-		return f.writes.lead(ctx, req)
+	if leader := f.terms.leader(); leader != nil {
+		return leader.write(ctx, req)
 	}
 
 	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
@@ -127,10 +124,17 @@ func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResu
 	}
 
 	if got.Commit != nil {
-		f.commits.deliver(ctx, leader, got.Commit)
+		f.deliver(ctx, leader, got.Commit)
 	}
 
 	return got, nil
+}
+
+// deliver gives Raft the commit notice of an answer as a message of its own, which saves a
+// message for each forwarded write. Raft ignores it if the entry is not here yet.
+func (f *forwarder) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
+	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
+	f.transport.Deliver(ctx, rpc)
 }
 
 // exchange sends a message over a stream and returns the answers.

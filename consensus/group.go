@@ -24,7 +24,6 @@ type group struct {
 	opened  time.Time
 	raft    *raft.Raft
 	running atomic.Pointer[raft.Raft] // raft, for callbacks of Raft itself before raft is set
-	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
 	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
 	stuck   atomic.Pointer[string]    // why the domain can have no leader, as far as this member knows
 	term    leaderTerm
@@ -38,9 +37,6 @@ type group struct {
 func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {
 	return &group{cfg: cfg, log: log, life: life, opened: time.Now(), process: rand.Uint64()}
 }
-
-// IsLeader reports whether this member leads and is ready to.
-func (g *group) IsLeader() bool { return g.leading.Load() }
 
 // Leader returns the node that is known to lead the domain.
 func (g *group) Leader() (spiffeid.ID, bool) {
@@ -93,21 +89,7 @@ func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 // follow returns the leader, and a context that ends once this member follows another
 // one. Requests that only the leader can answer are made within it.
 func (g *group) follow() (leader Member, term context.Context, ok bool) {
-	t := &g.term
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	leader, ok = g.leader()
-	if ok && (t.over == nil || t.leader != leader.ID) {
-		if t.end != nil {
-			t.end()
-		}
-
-		t.leader = leader.ID
-		t.over, t.end = context.WithCancel(g.life.closing)
-	}
-
-	return leader, t.over, ok
+	return g.term.follow(g.leader, g.life.closing)
 }
 
 // hasOtherVoter reports whether another member can take the leadership over.
@@ -254,4 +236,22 @@ type leaderTerm struct {
 	leader spiffeid.ID
 	over   context.Context // ends with it
 	end    context.CancelFunc
+}
+
+func (t *leaderTerm) follow(known func() (Member, bool), closing context.Context) (leader Member,
+	over context.Context, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	leader, ok = known()
+	if ok && (t.over == nil || t.leader != leader.ID) {
+		if t.end != nil {
+			t.end()
+		}
+
+		t.leader = leader.ID
+		t.over, t.end = context.WithCancel(closing)
+	}
+
+	return leader, t.over, ok
 }

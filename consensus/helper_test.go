@@ -476,7 +476,7 @@ func (d *domain) leader() (leader, other int) {
 		for i, s := range d.nodes {
 			switch {
 			case s == nil:
-			case s.group.IsLeader():
+			case s.IsLeader():
 				leader = i
 			default:
 				other = i

@@ -44,10 +44,8 @@ func MisconductKinds() []MisconductKind {
 // acknowledges it, and what is committed is applied at each start again: an entry that can't be applied
 // would end this member for good.
 type inspector struct {
-	cfg     *Config
-	group   *group
-	storage *storage
-	replica *Replica
+	*member
+
 	// confirmed asks other voters than that one about what they have applied.
 	confirmed func(from spiffeid.ID, ask *message.DecisionRequest, holds func(*message.DecisionAnswer) bool) bool
 

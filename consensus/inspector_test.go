@@ -249,7 +249,7 @@ func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
 		d.ready()
 		bad := &state.Command{Order: &state.Order{Action: "\xff"}}
 
-		_, err := d.nodes[0].proposer.propose(t.Context(), bad)
+		_, err := d.nodes[0].terms.leader().proposer.propose(t.Context(), bad)
 		if err == nil || !strings.Contains(err.Error(), "could not read this change") {
 			t.Errorf("it was proposed: %v", err)
 		}
@@ -457,8 +457,8 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 				return errors.New("its authority is no more in the bundle")
 			}
 
-			away := inspector{cfg: &cfg, group: d.nodes[0].group, storage: d.nodes[0].storage,
-				replica: &Replica{state: before}, confirmed: d.nodes[0].peers.confirmed}
+			away := inspector{member: &member{cfg: &cfg, group: d.nodes[0].group, replica: &Replica{state: before}},
+				confirmed: d.nodes[0].peers.confirmed}
 
 			// Member 1 has sent it, so its word does not count.
 			if err := away.checkSnapshot(d.members[1].ID, c.next); (err == nil) != c.want {

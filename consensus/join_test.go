@@ -456,7 +456,7 @@ func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].group.IsLeader() })
+		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].IsLeader() })
 		all := d.members
 		d.members = all[:3] // what its configuration still says
 		d.start(away)
@@ -501,7 +501,7 @@ func TestAMemberMovesSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		joins := d.nodes[leader].joins
+		joins, leads := &d.nodes[leader].joins, d.nodes[leader].terms.leader()
 		asked := 0
 
 		for n := range 50 {
@@ -509,7 +509,7 @@ func TestAMemberMovesSeldom(t *testing.T) {
 			request.Address = fmt.Sprintf("n9.alpha.test:%d", 7000+n)
 			request.Empty = false
 
-			err := joins.addMember(t.Context(), newcomer, &request)
+			err := leads.addMember(t.Context(), newcomer, &request)
 			if directory.ProblemOf(err) == directory.RateLimited {
 				break
 			}
@@ -541,13 +541,13 @@ func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
 		d.ready()
 
 		leader, i := d.leader()
-		joins := d.nodes[leader].joins
+		leads := d.nodes[leader].terms.leader()
 		former := d.members[i].Address
 
 		request := *d.nodes[i].joins.ownRequest()
 		request.Address = "thief.alpha.test:7000"
 		request.Process = 0
-		problem(t, joins.addMember(t.Context(), d.members[i].ID, &request), directory.Forbidden) // a second process
+		problem(t, leads.addMember(t.Context(), d.members[i].ID, &request), directory.Forbidden) // a second process
 
 		d.stop(i)
 
@@ -563,7 +563,7 @@ func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
 		}
 
 		for begun := time.Now(); ; time.Sleep(time.Second) {
-			err := joins.addMember(t.Context(), d.members[i].ID, &request)
+			err := leads.addMember(t.Context(), d.members[i].ID, &request)
 			if err == nil {
 				if waited := time.Since(begun); waited < moveAfter {
 					t.Errorf("it moved after %s", waited)
@@ -617,7 +617,7 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 			t.Error("one that has left is ready")
 		}
 
-		eventually(t, "the last one leads", func() bool { return s.group.IsLeader() })
+		eventually(t, "the last one leads", func() bool { return s.IsLeader() })
 		problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
 
 		if _, err := s.Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
@@ -892,7 +892,7 @@ func TestAMemberDeclaresABaseURL(t *testing.T) {
 			request := d.nodes[follower].joins.ownRequest()
 			request.API = api
 
-			return store.joins.addMember(t.Context(), from, request)
+			return store.terms.leader().addMember(t.Context(), from, request)
 		}
 
 		before := store.peers.declared()[from].API

@@ -27,17 +27,11 @@ import (
 // promotes a newcomer that has caught up, says where its directory is, and finds the
 // nodes with which a domain begins (see survey).
 type joiner struct {
-	cfg       *Config
-	log       *slog.Logger
-	life      *lifecycle
-	group     *group
-	replica   *Replica
-	messenger *messenger
+	*member
+
+	terms     *terms
 	diskWatch *diskWatch
 	joins     *admitter
-	storage   *storage
-	histories *histories
-	found     *candidates
 	mistakes  map[string]string // by address, what was logged of it
 }
 
@@ -189,7 +183,7 @@ func (j *joiner) places(id spiffeid.ID) []string {
 		}
 	}
 
-	if address, ok := j.found.place(id); ok {
+	if address, ok := j.joins.found.place(id); ok {
 		addresses = append(addresses, address)
 	}
 
@@ -203,8 +197,8 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	defer cancel()
 
 	word := j.joins.ownRequest()
-	if j.group.leading.Load() {
-		return j.joins.addMember(ctx, j.cfg.Node, word)
+	if leader := j.terms.leader(); leader != nil {
+		return leader.addMember(ctx, j.cfg.Node, word)
 	}
 
 	answers := newSurvey(j.cfg, word.Address)
@@ -277,7 +271,7 @@ func (j *joiner) askAll(ctx context.Context, answers *survey, doors, listed []st
 			id, answer, err := j.ask(ctx, address, word)
 			if err == nil {
 				if slices.Contains(listed, address) {
-					j.found.note(id, address)
+					j.joins.found.note(id, address)
 				}
 
 				claim := transport.Claim{History: transport.HistoryOf(answer.History), Voter: answer.Voter}
@@ -315,7 +309,7 @@ func (j *joiner) begin(answers *survey) error {
 		return err
 	}
 
-	j.found.set(found)
+	j.joins.found.set(found)
 
 	for _, m := range found {
 		if word := answers.empty[m.ID]; word != nil && (word.Empty || !slices.Equal(word.Found, found)) {
@@ -370,7 +364,7 @@ func (j *joiner) run() {
 
 		select {
 		case <-time.After(pause):
-		case <-j.found.news: // a node with which this one may begin a domain
+		case <-j.joins.found.news: // a node with which this one may begin a domain
 		case <-j.life.closing.Done():
 			return
 		}

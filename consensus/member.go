@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -17,6 +21,114 @@ import (
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 )
+
+// A member is this process's membership of its domain: the Raft group, the connections to the other
+// members, the disk, and the copy of the state. The other parts of a Store are built on it.
+type member struct {
+	cfg     *Config
+	log     *slog.Logger
+	life    *lifecycle
+	replica *Replica
+	group   *group
+
+	messenger messenger
+	contacts  contacts
+	storage   storage
+	histories histories
+	transport transport.RaftTransport
+
+	rules    atomic.Pointer[Rules] // of this member
+	newRules chan struct{}         // holds one request of a leader to propose them
+	seats    seats
+	keys     keyPace
+	caughtUp atomic.Bool // has applied the recent position of the leader that it follows
+}
+
+func newMember(cfg *Config) *member {
+	log := cfg.Logger
+	life := newLifecycle(log)
+	m := &member{
+		cfg: cfg, log: log, life: life, replica: newReplica(cfg, life), group: newGroup(cfg, log, life),
+		messenger: messenger{cfg: cfg, log: log},
+		newRules:  make(chan struct{}, 1), seats: newSeats(),
+	}
+	m.contacts = contacts{
+		cfg: cfg, log: log, life: life, group: m.group,
+		heard: map[raft.ServerID]time.Time{}, matches: map[raft.ServerID]logMatch{},
+		promoted: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{},
+		duplicates: map[spiffeid.ID]duplicate{},
+	}
+	m.storage = storage{
+		cfg: cfg, log: log, life: life, group: m.group, growth: logGrowth{due: make(chan struct{}, 1)},
+		entered: make(chan struct{}),
+	}
+	m.histories = histories{
+		cfg: cfg, log: log, life: life, group: m.group, own: m.storage.history,
+		others: map[spiffeid.ID]transport.Claim{},
+	}
+	m.rules.Store(&cfg.Rules)
+
+	return m
+}
+
+// setRules replaces the rules of this member. If it leads, it proposes them to the domain.
+func (m *member) setRules(rules *Rules) {
+	m.rules.Store(rules)
+	signal(m.newRules)
+}
+
+// evictLoop ends the connections of former members.
+func (m *member) evictLoop() {
+	ticker := time.NewTicker(m.cfg.Timing.Sweep)
+	defer ticker.Stop()
+
+	for {
+		changed := m.replica.Agreed()
+
+		m.messenger.cluster.Evict()
+
+		select {
+		case <-ticker.C:
+		case <-changed: // members may have left
+		case <-m.life.closing.Done():
+			return
+		}
+	}
+}
+
+// transferToBest transfers the leadership to a fit member. Raft chooses among those with
+// most of the log, which in a quiet domain may be a dead one: if some missed their last
+// heartbeats, the member that was in contact last is chosen.
+func (m *member) transferToBest() raft.Future {
+	others, _ := m.group.voters()
+
+	var (
+		last Member
+		at   time.Time
+	)
+
+	missing := false
+	for _, member := range others {
+		heard := m.contacts.last(member.ID)
+
+		missing = missing || time.Since(heard) > 2*m.cfg.Timing.Heartbeat
+		if heard.After(at) {
+			last, at = member, heard
+		}
+	}
+
+	if !missing || at.IsZero() {
+		return m.group.raft.LeadershipTransfer()
+	}
+
+	return m.transferToMember(last)()
+}
+
+func (m *member) transferToMember(to Member) func() raft.Future {
+	return func() raft.Future {
+		return m.group.raft.LeadershipTransferToServer(raft.ServerID(to.ID.String()), raft.ServerAddress(to.Address))
+	}
+}
 
 // start starts the parts of a member in order; shutdown stops them in the opposite one.
 func (s *Store) start() (err error) {
@@ -57,13 +169,13 @@ func (s *Store) start() (err error) {
 // startRaft starts Raft with its transport on the opened directory.
 func (s *Store) startRaft(log hclog.Logger) error {
 	config := raftConfig(s.cfg, log)
-	s.commits.transport = transport.NewRaftTransport(transport.RaftOptions{
+	s.transport = transport.NewRaftTransport(transport.RaftOptions{
 		Cluster: s.messenger.cluster, Address: s.group.address(), Timeout: 10 * s.cfg.Timing.Heartbeat,
 		Log: log.Named("transport"), Withhold: s.storage.disk.Ahead.Withhold, Entered: s.storage.entered,
 		Received: s.contacts.note, Matched: s.contacts.match, Judge: s.inspector.judge,
 		Installing: s.inspector.installing,
 	})
-	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
+	s.life.loops.Go(func() { s.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {
 		if s.Replica.Commands.logged, err = s.storage.disk.Logs.LastIndex(); err != nil {
@@ -71,15 +183,15 @@ func (s *Store) startRaft(log hclog.Logger) error {
 		}
 
 		logs, votes, running := s.storage.disk.ForRaft()
-		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
-			logs, votes, s.storage.disk.Snapshots, s.commits.transport)
+		s.group.raft, err = raft.NewRaft(config, machine{s.member, s.terms},
+			logs, votes, s.storage.disk.Snapshots, s.transport)
 
 		running.Begin()
 
 		return err
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("start raft: %w", s.storage.raftFailure(err)), s.commits.transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", s.storage.raftFailure(err)), s.transport.Close())
 	}
 
 	return nil
@@ -87,16 +199,14 @@ func (s *Store) startRaft(log hclog.Logger) error {
 
 // startLoops starts the loops of all parts, which end with the member's life.
 func (s *Store) startLoops() {
-	s.life.loops.Go(func() { s.group.standForElection(s.commits.transport) })
-	s.life.loops.Go(s.proposer.run)
+	s.life.loops.Go(func() { s.group.standForElection(s.transport) })
 
 	for range maxMessages {
 		s.life.loops.Go(s.forwarder.forwardLoop)
 	}
 
 	s.life.loops.Go(s.writes.acceptLoop)
-	s.life.loops.Go(s.commits.run)
-	s.life.loops.Go(s.leadership.run)
+	s.life.loops.Go(s.terms.run)
 	s.life.loops.Go(s.sweeper.run)
 	s.life.loops.Go(s.storage.snapshotLoop)
 	s.life.loops.Go(func() { s.reader.asked.answer(s.life.closing, s.reader.askLeader) })
@@ -104,8 +214,8 @@ func (s *Store) startLoops() {
 	s.life.loops.Go(s.follower.run)
 	s.life.loops.Go(s.forwarder.successionLoop)
 	s.life.loops.Go(s.joiner.run)
-	s.life.loops.Go(s.operator.run)
-	s.life.loops.Go(s.contacts.run)
+	s.life.loops.Go(s.evictLoop)
+	s.life.loops.Go(func() { s.contacts.run(s.IsLeader) })
 
 	if s.cfg.Timing.SlowDisk > 0 {
 		s.life.loops.Go(s.diskWatch.run)
@@ -119,23 +229,32 @@ func (s *Store) shutdown() error {
 	var errs []error
 
 	if s.group.raft != nil && s.life.failure() == nil && s.group.isLeader() && s.group.hasOtherVoter() {
-		if err := s.operator.transferBetweenEntries(s.operator.transferToBest); err != nil {
+		transfer := func() error { return s.transferToBest().Error() }
+		if leader := s.terms.elected(); leader != nil {
+			transfer = func() error { return leader.operator.transferBetweenEntries(s.transferToBest) }
+		}
+
+		if err := transfer(); err != nil {
 			s.log.Info("leadership transfer failed", "err", err)
 		}
 
 		s.writes.drain(s.cfg.Timing.Heartbeat)
 	}
 
+	leader := s.terms.elected()
+
 	s.life.stop()
+
+	if leader != nil {
+		// Raft never answers a committed entry that its state machine has not begun by now.
+		ending, cancel := context.WithTimeout(context.Background(), s.cfg.Timing.Heartbeat)
+		_, _ = leader.proposer.pause(ending)
+
+		cancel()
+	}
 
 	var down raft.Future
 	if s.group.raft != nil {
-		// Raft never answers a committed entry that its state machine has not begun by now.
-		ending, cancel := context.WithTimeout(context.Background(), s.cfg.Timing.Heartbeat)
-		_, _ = s.proposer.pause(ending)
-
-		cancel()
-
 		down = s.group.raft.Shutdown()
 	}
 
@@ -181,7 +300,7 @@ func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
 		var request message.PresenceRequest
-		if !s.messenger.receive(w, r, s.group.raft.State() == raft.Leader, &request) {
+		if !s.messenger.receive(w, r, s.terms.elected() != nil, &request) {
 			return
 		}
 
@@ -191,7 +310,7 @@ func (s *Store) handler() http.Handler {
 
 		// A leader that is not ready to lead does not know the domain's position.
 		var answer message.PresenceAnswer
-		if s.group.leading.Load() {
+		if s.IsLeader() {
 			at := s.Replica.Position()
 
 			answer = message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
@@ -207,7 +326,8 @@ func (s *Store) handler() http.Handler {
 		s.messenger.answer(w, &answer)
 	})
 	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
-		if !s.messenger.receive(w, r, s.group.leading.Load(), &message.ReadRequest{}) {
+		leader := s.terms.leader()
+		if !s.messenger.receive(w, r, leader != nil, &message.ReadRequest{}) {
 			return
 		}
 
@@ -217,7 +337,7 @@ func (s *Store) handler() http.Handler {
 			return
 		}
 
-		signal(s.proposer.commits.awaited) // the reader waits for its member to be there
+		signal(leader.proposer.commits.awaited) // the reader waits for its member to be there
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
@@ -241,12 +361,12 @@ func (s *Store) handler() http.Handler {
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
 		var request message.Aside
-		if s.messenger.receive(w, r, s.group.leading.Load() && s.cfg.Aside != nil, &request) {
+		if s.messenger.receive(w, r, s.IsLeader() && s.cfg.Aside != nil, &request) {
 			s.messenger.answer(w, &message.Aside{Text: s.cfg.Aside(request.Text)})
 		}
 	})
 	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.messenger.receive(w, r, s.group.leading.Load(), &message.ContactsRequest{}) {
+		if s.messenger.receive(w, r, s.IsLeader(), &message.ContactsRequest{}) {
 			s.messenger.answer(w, s.peers.answerContacts())
 		}
 	})

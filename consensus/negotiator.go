@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -17,49 +16,9 @@ import (
 // A negotiator puts the newest versions and formats in force that all members and peers
 // read, as the leader.
 type negotiator struct {
-	cfg      *Config
-	log      *slog.Logger
-	group    *group
-	replica  *Replica
+	*member
+
 	proposer *proposer
-	seating  chan struct{} // holds one while members or the versions in force change
-	pace     negotiationPace
-}
-
-// HeldBack returns the structures that the domain writes in a lower format than its
-// members read, because that peer reads no higher one or isn't known to.
-func (n *negotiator) HeldBack(peer spiffeid.TrustDomain) (structures []signed.Structure) {
-	var (
-		own    signed.Formats
-		active bool
-	)
-
-	n.replica.view(func(s *state.State) {
-		own, active = s.Members().Readable(), s.Peerings().Get(peer).State == directory.PeeringActive
-	})
-
-	if !active {
-		return nil
-	}
-
-	common, silent := n.readByPeers(own, []spiffeid.TrustDomain{peer})
-	for _, structure := range signed.Structures() {
-		if highest := own.Highest(structure); highest > 1 && (silent || common.Highest(structure) < highest) {
-			structures = append(structures, structure)
-		}
-	}
-
-	return structures
-}
-
-// holdSeats keeps members and the numbers in force as they are, until release.
-func (n *negotiator) holdSeats(ctx context.Context) (release func(), err error) {
-	select {
-	case n.seating <- struct{}{}:
-		return func() { <-n.seating }, nil
-	case <-ctx.Done():
-		return nil, tooBusy(ctx)
-	}
 }
 
 // negotiate puts, as the leader, the versions and formats in force that all members and
@@ -68,7 +27,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timing.Write)
 	defer cancel()
 
-	release, err := n.holdSeats(ctx)
+	release, err := n.seats.hold(ctx)
 	if err != nil {
 		return
 	}
@@ -76,7 +35,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 
 	written := n.replica.Written()
 
-	next, known := n.readByAll(n.pace.mayRise())
+	next, known := n.readByAll(n.seats.mayRise())
 	if !known || next.Equal(written) {
 		return
 	}
@@ -87,7 +46,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 	}
 
 	if next.Raises(written) {
-		n.pace.rises.Allow()
+		n.seats.rises.Allow()
 	}
 
 	attrs := []any{"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire}
@@ -156,18 +115,44 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	return next.Normal(), true
 }
 
+// HeldBack returns the structures that the domain writes in a lower format than its
+// members read, because that peer reads no higher one or isn't known to.
+func (m *member) HeldBack(peer spiffeid.TrustDomain) (structures []signed.Structure) {
+	var (
+		own    signed.Formats
+		active bool
+	)
+
+	m.replica.view(func(s *state.State) {
+		own, active = s.Members().Readable(), s.Peerings().Get(peer).State == directory.PeeringActive
+	})
+
+	if !active {
+		return nil
+	}
+
+	common, silent := m.readByPeers(own, []spiffeid.TrustDomain{peer})
+	for _, structure := range signed.Structures() {
+		if highest := own.Highest(structure); highest > 1 && (silent || common.Highest(structure) < highest) {
+			structures = append(structures, structure)
+		}
+	}
+
+	return structures
+}
+
 // readByPeers returns the formats that these peers read, too, and whether the formats of
 // one of them are unknown: then no format may rise.
-func (n *negotiator) readByPeers(
+func (m *member) readByPeers(
 	formats signed.Formats, peers []spiffeid.TrustDomain,
 ) (common signed.Formats, silent bool) {
-	if n.cfg.FormatsOf == nil {
+	if m.cfg.FormatsOf == nil {
 		return formats, false
 	}
 
-	now := n.cfg.Clock.Now()
+	now := m.cfg.Clock.Now()
 	for _, peer := range peers {
-		reads, until, known := n.cfg.FormatsOf(peer)
+		reads, until, known := m.cfg.FormatsOf(peer)
 
 		switch {
 		case !known:
@@ -184,33 +169,46 @@ func (n *negotiator) readByPeers(
 // count.
 const keysForgotten = 7 * 24 * time.Hour
 
-// A negotiationPace bounds how often declarations of members and peers lead to proposals.
-type negotiationPace struct {
-	rises *rate.Limiter                 // of formats; of tendLoop alone
-	words map[spiffeid.ID]*rate.Limiter // of members; guarded by seating
+// The seats are the right to change members or the versions in force, which one caller holds, and
+// bound how often declarations of members and peers lead to proposals, in whatever term.
+type seats struct {
+	taken chan struct{}                 // holds one while they are held
+	rises *rate.Limiter                 // of formats; of the leader's negotiation alone
+	words map[spiffeid.ID]*rate.Limiter // of members; guarded by taken
 }
 
-func newNegotiationPace() negotiationPace {
-	return negotiationPace{
+func newSeats() seats {
+	return seats{
+		taken: make(chan struct{}, 1),
 		rises: rate.NewLimiter(rate.Every(riseEvery), riseBurst),
 		words: map[spiffeid.ID]*rate.Limiter{},
 	}
 }
 
+// hold keeps members and the numbers in force as they are, until release.
+func (s *seats) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case s.taken <- struct{}{}:
+		return func() { <-s.taken }, nil
+	case <-ctx.Done():
+		return nil, tooBusy(ctx)
+	}
+}
+
 // mayRise reports whether a format may rise now.
-func (p *negotiationPace) mayRise() bool { return p.rises.Tokens() >= 1 }
+func (s *seats) mayRise() bool { return s.rises.Tokens() >= 1 }
 
 // mayReplace reports whether a member's word of itself may take the place of its last.
 // The caller holds the seats.
-func (p *negotiationPace) mayReplace(id spiffeid.ID, members []server) bool {
-	if p.words[id] == nil {
-		maps.DeleteFunc(p.words, func(known spiffeid.ID, _ *rate.Limiter) bool {
+func (s *seats) mayReplace(id spiffeid.ID, members []server) bool {
+	if s.words[id] == nil {
+		maps.DeleteFunc(s.words, func(known spiffeid.ID, _ *rate.Limiter) bool {
 			return !slices.ContainsFunc(members, func(m server) bool { return m.ID == known })
 		})
-		p.words[id] = rate.NewLimiter(rate.Every(wordEvery), wordBurst)
+		s.words[id] = rate.NewLimiter(rate.Every(wordEvery), wordBurst)
 	}
 
-	return p.words[id].Allow()
+	return s.words[id].Allow()
 }
 
 // highestUpTo returns the highest of formats, which ascend from 1, that is no higher

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -19,16 +18,10 @@ import (
 
 // An operator changes the group's members and its leader, as the leader.
 type operator struct {
-	cfg        *Config
-	log        *slog.Logger
-	life       *lifecycle
-	group      *group
-	replica    *Replica
-	contacts   *contacts
-	messenger  *messenger
-	proposer   *proposer
-	negotiator *negotiator
-	orders     *orderDesk
+	*member
+
+	over   context.Context // the term
+	orders *orderDesk
 }
 
 func (o *operator) admit(ctx context.Context, req *message.Request) (directory.Outcome, error) {
@@ -104,7 +97,7 @@ func (o *operator) proposeAdmission(ctx context.Context, req *message.Request, a
 // expel removes a member, as the leader. A leader that is to be removed hands over first,
 // and its successor removes it. No other change of members comes between the check and the removal.
 func (o *operator) expel(ctx context.Context, id spiffeid.ID) error {
-	release, err := o.negotiator.holdSeats(ctx)
+	release, err := o.seats.hold(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +125,7 @@ func (o *operator) expel(ctx context.Context, id spiffeid.ID) error {
 	}
 
 	o.log.Info("removed a member", "node", id)
-	o.removeStale(o.life.closing)
+	o.removeStale(o.over)
 
 	return nil
 }
@@ -185,40 +178,6 @@ func idText(id spiffeid.ID) string {
 	}
 
 	return id.String()
-}
-
-// transferToBest transfers the leadership to a fit member. Raft chooses among those with
-// most of the log, which in a quiet domain may be a dead one: if some missed their last
-// heartbeats, the member that was in contact last is chosen.
-func (o *operator) transferToBest() raft.Future {
-	others, _ := o.group.voters()
-
-	var (
-		last Member
-		at   time.Time
-	)
-
-	missing := false
-	for _, member := range others {
-		heard := o.contacts.last(member.ID)
-
-		missing = missing || time.Since(heard) > 2*o.cfg.Timing.Heartbeat
-		if heard.After(at) {
-			last, at = member, heard
-		}
-	}
-
-	if !missing || at.IsZero() {
-		return o.group.raft.LeadershipTransfer()
-	}
-
-	return o.transferToMember(last)()
-}
-
-func (o *operator) transferToMember(to Member) func() raft.Future {
-	return func() raft.Future {
-		return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.ID.String()), raft.ServerAddress(to.Address))
-	}
 }
 
 // transferTo transfers the leadership to a member, or to the best one if to is zero. A member that
@@ -321,14 +280,14 @@ func (o *operator) confirmClock(ctx context.Context, req *message.Request) (dire
 		return directory.Outcome{}, err
 	}
 
-	step, err := o.proposer.clocks.mayConfirm(said)
+	step, err := o.orders.proposer.clocks.mayConfirm(said)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
 
 	out, err := o.orders.precede(ctx, req, directory.ActionConfirmClock, step.String())
 	if err == nil {
-		o.proposer.clocks.order(step)
+		o.orders.proposer.clocks.order(step)
 	}
 
 	return out, err
@@ -472,7 +431,7 @@ func (o *operator) removeUnanswered() {
 	o.log.Warn("removing a voter that has never answered; its key may be stolen", "node", id,
 		"voter_for_s", answerAfter.Seconds())
 
-	if err := o.expel(o.life.closing, id); err != nil {
+	if err := o.expel(o.over, id); err != nil {
 		o.log.Warn("cannot remove the voter", "node", id, "err", err)
 	}
 }
@@ -492,58 +451,17 @@ func (o *operator) removeDead(led time.Time) {
 		}
 
 		if server.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead ||
-			o.mayRemove(o.life.closing, server.ID) != nil {
+			o.mayRemove(o.over, server.ID) != nil {
 			continue
 		}
 
 		o.log.Warn("removing a silent member", "node", server.ID, "silent_ms", time.Since(heard).Milliseconds())
 
-		if err := o.expel(o.life.closing, server.ID); err != nil {
+		if err := o.expel(o.over, server.ID); err != nil {
 			o.log.Warn("cannot remove the member; retrying", "node", server.ID, "err", err)
 		}
 
 		return
-	}
-}
-
-func (o *operator) sweepWith(ctx context.Context, c *state.Command) {
-	if _, err := o.proposer.propose(ctx, c); err != nil {
-		o.log.Debug("a sweep command failed; the next round retries", "err", err)
-	}
-}
-
-// run ends the connections of former members, removes stale and dead members, and
-// negotiates versions.
-func (o *operator) run() {
-	ticker := time.NewTicker(o.cfg.Timing.Sweep)
-	defer ticker.Stop()
-
-	var led time.Time // since when this member has led without a break; zero while it does not
-	for {
-		changed := o.replica.Agreed()
-
-		o.messenger.cluster.Evict()
-
-		select {
-		case <-ticker.C:
-		case <-changed: // members may have left
-			continue
-		case <-o.life.closing.Done():
-			return
-		}
-
-		switch {
-		case !o.group.leading.Load():
-			led = time.Time{}
-			continue
-		case led.IsZero():
-			led = time.Now()
-		}
-
-		o.removeStale(o.life.closing)
-		o.removeUnanswered()
-		o.removeDead(led)
-		o.negotiator.negotiate(o.life.closing)
 	}
 }
 
@@ -569,7 +487,7 @@ func (o *operator) removeStale(ctx context.Context) {
 		return strings.Compare(a.String(), b.String())
 	}) {
 		ctx, cancel := context.WithTimeout(ctx, o.cfg.Timing.Write)
-		o.sweepWith(ctx, &state.Command{Member: &state.Member{ID: id, Gone: true}})
+		o.orders.proposer.tryPropose(ctx, &state.Command{Member: &state.Member{ID: id, Gone: true}})
 		cancel()
 	}
 }
@@ -581,7 +499,7 @@ func (o *operator) transferBetweenEntries(transfer func() raft.Future) error {
 	ctx, cancel := context.WithTimeout(o.life.closing, o.cfg.Timing.Heartbeat)
 	defer cancel()
 
-	if release, err := o.proposer.pause(ctx); err == nil {
+	if release, err := o.orders.proposer.pause(ctx); err == nil {
 		defer release()
 	}
 

@@ -16,13 +16,10 @@ import (
 // An orderDesk checks, as the leader, who ordered a command that only an operator orders, and
 // gives the command its origin.
 type orderDesk struct {
-	cfg        *Config
-	group      *group
-	replica    *Replica
+	*member
+
 	proposer   *proposer
 	negotiator *negotiator
-	// accepted asks the other voters whether enough of them accept a command for a majority.
-	accepted func(ctx context.Context, command *state.Command) error
 }
 
 // sign gives a command its origin, if it is one that an operator orders or a node by itself

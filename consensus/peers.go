@@ -15,12 +15,9 @@ import (
 
 // peers is this member's knowledge of the other members.
 type peers struct {
-	cfg       *Config
-	life      *lifecycle
-	group     *group
-	replica   *Replica
-	contacts  *contacts
-	messenger *messenger
+	*member
+
+	terms *terms
 }
 
 // AskLeader asks the leader for an answer of its Config.Aside.
@@ -80,6 +77,7 @@ func (p *peers) Contacts() []RaftPeer {
 // also after it has lost the leadership; a follower only the leader's.
 func (p *peers) RaftPeers() []RaftPeer {
 	leader, led := p.group.leader()
+	leads := p.terms.leader() != nil
 	said := p.declared()
 
 	var peers []RaftPeer
@@ -88,14 +86,14 @@ func (p *peers) RaftPeers() []RaftPeer {
 		known := RaftPeer{ID: server.ID, Address: server.Address, API: declared.API, Reads: declared.Reads,
 			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID, State: ContactUnknown}
 
-		if p.group.leading.Load() {
+		if leads {
 			known.Duplicate = p.contacts.duplicate(server.ID)
 		}
 
 		switch {
 		case server.ID == p.cfg.Node:
 			known.LastContact, known.State = time.Now(), ContactAlive
-		case p.group.leading.Load(), !led, known.Leader:
+		case leads, !led, known.Leader:
 			known.State, known.LastContact = p.contacts.state(server.ID)
 		}
 

@@ -19,9 +19,9 @@ import (
 //
 // Requirement: TRUST-013
 func TestABadLawIsNotProposed(t *testing.T) {
-	p := &preparer{cfg: &Config{CheckPolicy: func([]byte) error {
+	p := &preparer{&member{cfg: &Config{CheckPolicy: func([]byte) error {
 		return directory.Refuse(directory.BadRequest, "no")
-	}}}
+	}}}}
 	problem(t, p.checkPolicy(&state.Policy{Text: []byte("permit")}), directory.BadRequest)
 	problem(t, p.checkPolicy(&state.Policy{Text: []byte(strings.Repeat(" ", state.MaxPolicy+1))}), directory.TooLarge)
 
@@ -33,7 +33,7 @@ func TestABadLawIsNotProposed(t *testing.T) {
 // A follower that sends nonsense for a document is refused, and nothing is proposed.
 func TestADamagedDocumentFromAFollower(t *testing.T) {
 	cfg := &Config{Domain: alpha, Clock: directory.NewCheckedClock(func() time.Time { return time.UnixMilli(genesis) })}
-	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
+	p := &preparer{&member{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}}
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).Compressed().StoredBytes()
 
 	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD,

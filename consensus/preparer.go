@@ -20,9 +20,7 @@ import (
 // apply may not find out by itself (time, randomness, policy), and refuses in advance
 // the requests that apply would refuse.
 type preparer struct {
-	cfg     *Config
-	replica *Replica
-	keys    keyPace
+	*member
 }
 
 // checkPeering refuses a peering that is impossible or over a bound.

@@ -25,11 +25,10 @@ type proposal = waitingChange[state.Result]
 
 // A proposer puts commands into the log, as the leader.
 type proposer struct {
-	cfg     *Config
-	life    *lifecycle
-	group   *group
-	replica *Replica
+	*member
+
 	clocks  *clocks
+	over    <-chan struct{} // closed at the end of the term
 	batches *batcher[state.Result]
 	slot    chan struct{} // holds one: an entry is under way
 	commits commitSignals
@@ -37,10 +36,10 @@ type proposer struct {
 	inflight atomic.Pointer[inflightEntry] // the last entry
 }
 
-func newProposer(cfg *Config, life *lifecycle, group *group, replica *Replica, clocks *clocks) *proposer {
+func newProposer(m *member, clocks *clocks, over context.Context) *proposer {
 	return &proposer{
-		cfg: cfg, life: life, group: group, replica: replica, clocks: clocks,
-		batches: newBatcher[state.Result](life.closing.Done(), maxBatch, state.MaxBatchBytes),
+		member: m, clocks: clocks, over: over.Done(),
+		batches: newBatcher[state.Result](over.Done(), maxBatch, state.MaxBatchBytes),
 		slot:    make(chan struct{}, 1),
 		commits: newCommitSignals(),
 	}
@@ -56,7 +55,7 @@ func (p *proposer) run() {
 
 		select {
 		case p.slot <- struct{}{}:
-		case <-p.life.closing.Done():
+		case <-p.over:
 			return
 		}
 
@@ -130,6 +129,13 @@ func (p *proposer) propose(ctx context.Context, c *state.Command) (directory.Out
 	}
 
 	return p.outcome(ctx, waiting)
+}
+
+// tryPropose is propose of a command that a later round repeats if it fails.
+func (p *proposer) tryPropose(ctx context.Context, command *state.Command) {
+	if _, err := p.propose(ctx, command); err != nil {
+		p.log.Debug("a command failed; the next round retries", "err", err)
+	}
 }
 
 // submit lets a command wait for its entry.

@@ -15,12 +15,9 @@ import (
 
 // A reader confirms that this member shows all that was acknowledged before a read.
 type reader struct {
-	cfg       *Config
-	life      *lifecycle
-	group     *group
-	replica   *Replica
-	messenger *messenger
-	storage   *storage
+	*member
+
+	terms     *terms
 	asked     sharedQuestion // by a follower of its leader
 	confirmed sharedQuestion // by a leader of a majority
 	gates     map[spiffeid.ID]chan struct{}
@@ -104,24 +101,6 @@ func (r *reader) awaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// barrier waits until all earlier terms are applied here, by an entry of this
-// term.
-func (r *reader) barrier() error {
-	term, last := r.group.raft.CurrentTerm(), r.group.raft.LastIndex()
-	if err := r.group.raft.Barrier(enqueueTimeout).Error(); err != nil {
-		return err
-	}
-
-	if r.group.raft.CurrentTerm() != term {
-		return message.ErrNotLeader
-	}
-
-	r.replica.progress.raise(last)
-	r.replica.progress.term.Store(term)
-
-	return nil
-}
-
 // confirm is a leader's question: is it still the leader? First the commit
 // index, then a majority's word that it knows of no later term, each asked after
 // the question was put; then all up to that index is applied here.
@@ -130,8 +109,8 @@ func (r *reader) barrier() error {
 // that was sent long before too. A leader that was stopped for a while finds such
 // answers waiting for it.
 func (r *reader) confirm() (directory.Position, error) {
-	term := r.replica.progress.term.Load()
-	if !r.group.leading.Load() || r.group.raft.CurrentTerm() != term {
+	leader := r.terms.leader()
+	if leader == nil || r.group.raft.CurrentTerm() != leader.term {
 		return directory.Position{}, message.ErrNotLeader
 	}
 
@@ -140,11 +119,11 @@ func (r *reader) confirm() (directory.Position, error) {
 	ctx, cancelPoll := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancelPoll()
 
-	if err := r.poll(ctx, term); err != nil {
+	if err := r.poll(ctx, leader.term); err != nil {
 		return directory.Position{}, err
 	}
 
-	if r.group.raft.CurrentTerm() != term {
+	if r.group.raft.CurrentTerm() != leader.term {
 		return directory.Position{}, message.ErrNotLeader
 	}
 
@@ -232,7 +211,7 @@ func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 	began := time.Now()
 	for {
 		question := &r.asked
-		if r.group.leading.Load() {
+		if r.terms.leader() != nil {
 			question = &r.confirmed
 		}
 
@@ -310,15 +289,12 @@ func (q *sharedQuestion) answer(ctx context.Context, question func() (directory.
 	}
 }
 
-func newReader(
-	cfg *Config, life *lifecycle, group *group, replica *Replica, messenger *messenger, storage *storage,
-) *reader {
+func newReader(m *member, t *terms) reader {
 	question := func() sharedQuestion {
-		return sharedQuestion{closing: life.closing.Done(), kick: make(chan struct{}, 1)}
+		return sharedQuestion{closing: m.life.closing.Done(), kick: make(chan struct{}, 1)}
 	}
 
-	return &reader{
-		cfg: cfg, life: life, group: group, replica: replica, messenger: messenger, storage: storage,
-		asked: question(), confirmed: question(), gates: map[spiffeid.ID]chan struct{}{},
+	return reader{
+		member: m, terms: t, asked: question(), confirmed: question(), gates: map[spiffeid.ID]chan struct{}{},
 	}
 }

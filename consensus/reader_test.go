@@ -63,7 +63,8 @@ func TestAReadWaitsForAQuestionThatBeganAfterIt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 
-		s := &newReader(&Config{}, newLifecycle(nil), nil, nil, nil, nil).confirmed
+		r := newReader(&member{life: newLifecycle(nil)}, nil)
+		s := &r.confirmed
 		answers := make(chan uint64)
 		asked := 0
 
@@ -196,7 +197,7 @@ func TestALaterTermIsNotOverlooked(t *testing.T) {
 			leader, _ := d.leader()
 			s := d.nodes[leader]
 
-			term := s.Replica.progress.term.Load()
+			term := s.terms.leader().term
 			if s.reader.poll(t.Context(), term) != nil || s.group.raft.LeadershipTransfer().Error() != nil {
 				continue
 			}
@@ -307,7 +308,7 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 			return err == nil
 		})
 
-		if s.group.raft.State() != raft.Leader || !s.group.IsLeader() {
+		if s.group.raft.State() != raft.Leader || !s.IsLeader() {
 			t.Fatal("it knows that it does not lead: this shows nothing")
 		}
 

@@ -30,7 +30,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 				s.Replica.mu.RLock()
 				defer s.Replica.mu.RUnlock()
 
-				return s.group.leading.Load() && s.Replica.state.Policy().Verdict() != nil &&
+				return s.IsLeader() && s.Replica.state.Policy().Verdict() != nil &&
 					*s.Replica.state.Policy().
 						Verdict() == state.Verdict{Policy: s.Replica.state.Policy().Basis(), Basis: basis}
 			})

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -12,20 +11,11 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
-// A regranter decides all grants again after a change of policy or a peering.
-type regranter struct {
-	cfg      *Config
-	log      *slog.Logger
-	replica  *Replica
-	preparer *preparer
-	proposer *proposer
-}
-
 // decideAnew returns policy's new decisions that differ from the old ones.
-func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
+func (l *Leader) decideAnew(rids []directory.RID) []state.RegrantItem {
 	var items []state.RegrantItem
 	for _, rid := range rids {
-		reg := r.replica.registration(rid)
+		reg := l.replica.registration(rid)
 		if reg == nil || reg.Entry().Unconfirmed {
 			continue
 		}
@@ -36,12 +26,12 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 		// A document that only an earlier release accepted keeps its grants.
 		if projection.Base == "" {
 			if _, err := kinds.Reproject(entry.Agent, entry.Document); err != nil {
-				r.log.Warn("grants cannot be decided anew", "rid", rid, "err", err)
+				l.log.Warn("grants cannot be decided anew", "rid", rid, "err", err)
 				continue
 			}
 		}
 
-		g := r.preparer.decide(Subject{rid, entry.Agent, entry.Owner, entry.Document, projection, entry.Visibility})
+		g := l.preparer.decide(Subject{rid, entry.Agent, entry.Owner, entry.Document, projection, entry.Visibility})
 		if !state.EqualGrants(g.List(), reg.Grants()) {
 			items = append(items, state.RegrantItem{RID: rid, Statement: entry.Statement, Granted: g,
 				Shown: reg.Shown(g.List())})
@@ -55,8 +45,8 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 // commands, and at last a verdict. If nothing has changed since the last verdict there is
 // nothing to do. It reports whether all grants are decided; if not, the leader or the next
 // one has to begin again.
-func (r *regranter) regrantAll(ctx context.Context) bool {
-	if r.cfg.Grants == nil {
+func (l *Leader) regrantAll(ctx context.Context) bool {
+	if l.cfg.Grants == nil {
 		return true
 	}
 
@@ -65,9 +55,9 @@ func (r *regranter) regrantAll(ctx context.Context) bool {
 		decided bool
 	)
 
-	now := state.Verdict{Basis: r.cfg.Basis}
+	now := state.Verdict{Basis: l.cfg.Basis}
 
-	r.replica.use(func(s *state.State) {
+	l.replica.use(func(s *state.State) {
 		now.Policy = s.Policy().Basis()
 
 		if v := s.Policy().Verdict(); v != nil && *v == now {
@@ -81,20 +71,20 @@ func (r *regranter) regrantAll(ctx context.Context) bool {
 		return true
 	}
 
-	err := r.regrantThose(ctx, all.RIDs())
+	err := l.regrantThose(ctx, all.RIDs())
 	if err == nil {
-		_, err = r.proposer.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
+		_, err = l.proposer.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
 	}
 
 	if err != nil {
-		r.log.Info("deciding grants anew was interrupted", "err", err)
+		l.log.Info("deciding grants anew was interrupted", "err", err)
 	}
 
 	return err == nil
 }
 
 // regrantThose is regrantAll of those that are named. It ends with the first error.
-func (r *regranter) regrantThose(ctx context.Context, rids []directory.RID) error {
+func (l *Leader) regrantThose(ctx context.Context, rids []directory.RID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := make(chan []directory.RID)
@@ -103,12 +93,12 @@ func (r *regranter) regrantThose(ctx context.Context, rids []directory.RID) erro
 	for range regranters {
 		workers.Go(func() {
 			for part := range parts {
-				regrant := &state.Regrant{Items: r.decideAnew(part)}
+				regrant := &state.Regrant{Items: l.decideAnew(part)}
 				if len(regrant.Items) == 0 {
 					continue
 				}
 
-				if _, err := r.proposer.propose(ctx, &state.Command{Regrant: regrant}); err != nil {
+				if _, err := l.proposer.propose(ctx, &state.Command{Regrant: regrant}); err != nil {
 					cancel(err)
 					return
 				}

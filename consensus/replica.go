@@ -27,8 +27,8 @@ type Replica struct {
 	// Changes are the changes that members brought and that this member has applied of late.
 	Changes *ChangeFeed
 
-	cfg      *Config
-	life     *lifecycle
+	config   *Config
+	lifetime *lifecycle
 	marks    *marker
 	progress readProgress
 	settled  atomic.Bool                  // has led or caught up since it was opened
@@ -44,7 +44,7 @@ type Replica struct {
 
 func newReplica(cfg *Config, life *lifecycle) *Replica {
 	r := &Replica{
-		cfg: cfg, life: life, state: state.New(cfg.Domain, cfg.Index),
+		config: cfg, lifetime: life, state: state.New(cfg.Domain, cfg.Index),
 		changed: make(chan struct{}), agreed: make(chan struct{}),
 		Changes: newChangeFeed(), marks: newMarker(cfg.Timing.Write),
 	}
@@ -54,11 +54,11 @@ func newReplica(cfg *Config, life *lifecycle) *Replica {
 }
 
 func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
-	if err := r.life.failure(); err != nil {
+	if err := r.lifetime.failure(); err != nil {
 		return nil, err
 	}
 
-	batch, err := decodeEntry(entry.Data, r.cfg.reads)
+	batch, err := decodeEntry(entry.Data, r.config.reads)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 		r.notifyAgreed()
 
 		if err == nil {
-			err = r.cfg.reads.Lacks(r.state.Members().Written())
+			err = r.config.reads.Lacks(r.state.Members().Written())
 		}
 	}
 
@@ -156,7 +156,7 @@ func (r *Replica) brought(batch *state.Batch, results []state.Result, index uint
 			continue
 		}
 
-		own := change.From == r.cfg.Node
+		own := change.From == r.config.Node
 		change.Unsent = own && index > r.Commands.logged && !r.marks.sent(command.Origin.Mark, change.Caller, at)
 
 		if change.Unsent || !own && !change.Silent {
@@ -182,11 +182,11 @@ func (r *Replica) notifyChanged() {
 
 	now := time.UnixMilli(history.Now())
 	if now.Before(r.now) {
-		r.cfg.Index.Clock.Correct(now)
+		r.config.Index.Clock.Correct(now)
 	}
 
 	r.now = now
-	r.cfg.Index.Clock.Advance(now)
+	r.config.Index.Clock.Advance(now)
 	r.summary.Store(&stateSummary{
 		position: history.Position(),
 		restored: history.Restored(),
@@ -207,9 +207,9 @@ func (r *Replica) notifyAgreed() {
 // holds mu, so that no reader sees the state after the change with the policy before it.
 func (r *Replica) publishPolicy() {
 	text, version := r.state.Policy().Policy()
-	if r.cfg.Policy != nil && r.policyVersion != version {
+	if r.config.Policy != nil && r.policyVersion != version {
 		r.policyVersion = version
-		r.cfg.Policy(text, version)
+		r.config.Policy(text, version)
 	}
 }
 
@@ -270,7 +270,7 @@ func (r *Replica) Await(ctx context.Context, at directory.Position) error {
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-r.life.closing.Done():
+		case <-r.lifetime.closing.Done():
 			return errors.New("this member is stopping")
 		}
 	}
@@ -450,7 +450,7 @@ func (r *Replica) hasOffers() error {
 
 // declared reports whether the state has this member's own word on what it reads.
 func (r *Replica) declared() bool {
-	_, ok := r.member(r.cfg.Node)
+	_, ok := r.member(r.config.Node)
 
 	return ok
 }
@@ -510,7 +510,7 @@ func (r *Replica) away() bool {
 	var committed time.Time
 	r.view(func(s *state.State) { committed = time.UnixMilli(s.History().Now()) })
 
-	return r.cfg.Clock.Now().Sub(committed) > awayFor
+	return r.config.Clock.Now().Sub(committed) > awayFor
 }
 
 const awayFor = 6 * time.Hour
@@ -522,10 +522,8 @@ func (r *Replica) unconfirmed(rid directory.RID) bool {
 	return reg != nil && reg.Entry().Unconfirmed
 }
 
-// A readProgress is the basis of a leader's reads: an entry of its term is committed, so that
-// its commit index covers all earlier terms.
+// A readProgress is the basis of a leader's reads.
 type readProgress struct {
-	term    atomic.Uint64 // in which that is so
 	applied atomic.Uint64 // index of the last entry that is applied, as far as known; every command raises it
 }
 
@@ -540,11 +538,9 @@ func (r *readProgress) raise(index uint64) {
 
 // A machine is the replica as the Raft library sees it.
 type machine struct {
-	cfg      *Config
-	life     *lifecycle
-	replica  *Replica
-	storage  *storage
-	proposer *proposer
+	*member
+
+	terms *terms
 }
 
 // Apply applies one log entry and returns []result, or the error that ended
@@ -571,7 +567,9 @@ func (m machine) Apply(entry *raft.Log) any {
 		return err
 	}
 
-	m.proposer.applied(entry, committed, results)
+	if leader := m.terms.elected(); leader != nil {
+		leader.proposer.applied(entry, committed, results)
+	}
 
 	return results
 }

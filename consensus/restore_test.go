@@ -301,7 +301,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 			t.Error("a sealed domain can sign")
 		}
 
-		if _, err := s.proposer.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
+		if _, err := s.terms.leader().proposer.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
 			t.Error("a sealed domain takes writes")
 		}
 

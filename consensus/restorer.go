@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -27,16 +26,11 @@ import (
 
 // A restorer backs the domain up and restores backups.
 type restorer struct {
-	cfg        *Config
-	log        *slog.Logger
-	group      *group
-	replica    *Replica
-	messenger  *messenger
-	proposer   *proposer
-	reader     *reader
-	leadership *leadership
-	orders     *orderDesk
-	restores   sync.Mutex // one at a time
+	*member
+
+	terms    *terms
+	reader   *reader
+	restores sync.Mutex // one at a time
 }
 
 // Backup writes a backup of the domain to w: all changes that any member acknowledged before
@@ -81,8 +75,8 @@ func (r *restorer) Restore(ctx context.Context, backup io.Reader, options Restor
 		request = state.OriginOf(r.cfg.Node, asked).Operator
 	}
 
-	if r.group.leading.Load() {
-		return r.receive(ctx, &message.Request{Operator: request}, backup, options)
+	if own := r.terms.leader(); own != nil {
+		return r.receive(ctx, own, &message.Request{Operator: request}, backup, options)
 	}
 
 	leader, ok := r.group.leader()
@@ -96,9 +90,9 @@ func (r *restorer) Restore(ctx context.Context, backup io.Reader, options Restor
 
 // receive restores a backup from a stream, as the leader. The order is judged before the
 // stream is read, because that may take longer than a proof holds.
-func (r *restorer) receive(ctx context.Context, req *message.Request, backup io.Reader,
+func (r *restorer) receive(ctx context.Context, leads *Leader, req *message.Request, backup io.Reader,
 	options RestoreOptions) (done message.Restored, err error) {
-	origin, err := r.orders.ofRestore(ctx, req)
+	origin, err := leads.orders.ofRestore(ctx, req)
 	if err != nil {
 		return done, err
 	}
@@ -126,7 +120,7 @@ func (r *restorer) receive(ctx context.Context, req *message.Request, backup io.
 
 	options.origin = origin
 
-	return r.restore(ctx, file, size, options)
+	return r.restore(ctx, leads, file, size, options)
 }
 
 // optionsOf returns the options of a restore as its operator has signed them.
@@ -176,8 +170,7 @@ func (r *restorer) install(st *state.State) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
 		errors.Is(err, raft.ErrEnqueueTimeout):
-		return directory.Refuse(directory.Unavailable,
-			"this node does not lead any more; nothing was changed: try again: %w", err)
+		return leadsNoMore(err)
 	case err != nil:
 		return restoreUnknown(err)
 	}
@@ -320,28 +313,27 @@ func quantity(n int, noun string) string {
 
 // quiesce waits until nothing is under way into the log and keeps it so until
 // release, which may be called twice.
-func (r *restorer) quiesce(ctx context.Context) (release func(), err error) {
-	if release, err = r.proposer.pause(ctx); err != nil {
+func (r *restorer) quiesce(ctx context.Context, leads *Leader) (release func(), err error) {
+	if release, err = leads.proposer.pause(ctx); err != nil {
 		return nil, err
 	}
 
 	err = r.group.raft.Barrier(enqueueTimeout).Error()
-	if err == nil && !r.group.leading.Load() {
+	if err == nil && r.terms.leader() != leads {
 		err = message.ErrNotLeader
 	}
 
 	if err != nil {
 		release()
 
-		return nil, directory.Refuse(directory.Unavailable,
-			"this node does not lead any more; nothing was changed: try again: %w", err)
+		return nil, leadsNoMore(err)
 	}
 
 	return release, nil
 }
 
 // restore is Restore, as the leader.
-func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
+func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, size int64,
 	options RestoreOptions) (done message.Restored, err error) {
 	if !r.restores.TryLock() {
 		return done, directory.Refuse(directory.Conflict, "another restore is under way")
@@ -363,7 +355,7 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 		return done, directory.Refuse(directory.BadRequest, "the backup cannot be read: %w", err)
 	}
 
-	release, err := r.quiesce(ctx)
+	release, err := r.quiesce(ctx, leads)
 	if err != nil {
 		return done, err
 	}
@@ -406,13 +398,17 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 	r.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations,
 		"reason", options.Reason)
 
+	if r.terms.leader() != leads {
+		return done, leadsNoMore(message.ErrNotLeader)
+	}
+
 	if err := r.install(old); err != nil {
 		return done, err
 	}
 
 	release()
 
-	if err := r.leadership.beginHistory(ctx); err != nil {
+	if err := leads.beginHistory(ctx); err != nil {
 		return done, restoreUnknown(err)
 	}
 
@@ -497,7 +493,8 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, hash dire
 
 // takeBackup is the leader's end of sendBackup.
 func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
-	if !r.group.leading.Load() {
+	leader := r.terms.leader()
+	if leader == nil {
 		r.messenger.refuse(w, errMisdirected)
 		return
 	}
@@ -506,7 +503,7 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 
 	asked, err := restoreRequest(req)
 	if err == nil {
-		answer.Done, err = r.receive(req.Context(), asked, req.Body, restoreOptions(req.URL.Query()))
+		answer.Done, err = r.receive(req.Context(), leader, asked, req.Body, restoreOptions(req.URL.Query()))
 	}
 
 	if err != nil {

@@ -56,8 +56,9 @@ func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, other := d.leader()
-		d.nodes[leader].group.leading.Store(false)
-		defer d.nodes[leader].group.leading.Store(true)
+		ready := &d.nodes[leader].terms.leader().ready
+		ready.Store(false)
+		defer ready.Store(true)
 
 		if d.nodes[other].follower.askLeader() {
 			t.Error("a follower takes an unready leader's position for the domain's")

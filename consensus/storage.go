@@ -41,11 +41,6 @@ type storage struct {
 	named   atomic.Pointer[transport.History] // the history that this node is in; nil if it is in none
 }
 
-func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
-	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)},
-		entered: make(chan struct{})}
-}
-
 // open opens the member's directory, if it is this node's and this release can read it.
 func (s *storage) open(log hclog.Logger, judge func() func(io.Reader) error) (err error) {
 	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {

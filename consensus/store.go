@@ -10,12 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/stream"
-	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -29,44 +27,23 @@ var ErrDamaged = disk.ErrDamaged
 // A Store is one member of a domain: its replica of the domain's state, and the parts by
 // which it takes part in the Raft group. Its methods are safe for concurrent use.
 type Store struct {
+	*member
 	*Replica
 
-	cfg  *Config
-	log  *slog.Logger
-	life *lifecycle
+	clocks *clocks
+	terms  *terms
 
-	// The group and the wire.
-	group     *group
-	messenger *messenger
-	peers     *peers
-	contacts  *contacts
-	storage   *storage
-	inspector *inspector
-	histories *histories
-	diskWatch *diskWatch
-
-	// The way of a write.
-	forwarder *forwarder
-	writes    *writeServer
-	preparer  *preparer
-	proposer  *proposer
-	commits   *commitNotifier
-
-	// Duties of the leader, and of its followers.
-	leadership *leadership
-	clocks     *clocks
-	regranter  *regranter
-	sweeper    *sweeper
-	operator   *operator
-	orders     *orderDesk
-	negotiator *negotiator
-	follower   *follower
-	reader     *reader
-
-	// Members and backups.
-	joiner   *joiner
-	joins    *admitter
-	restorer *restorer
+	peers     peers
+	inspector inspector
+	diskWatch diskWatch
+	forwarder forwarder
+	writes    writeServer
+	follower  follower
+	sweeper   sweeper
+	reader    reader
+	restorer  restorer
+	joins     admitter
+	joiner    joiner
 
 	closed func() error
 }
@@ -151,7 +128,7 @@ func (s *Store) EndPeering(ctx context.Context, was, p directory.Peering, farewe
 
 // SetRules replaces a member's rules for owners and names, which should be the same on all
 // members. The leader's come into force in the domain.
-func SetRules(store *Store, rules Rules) { store.leadership.setRules(&rules) }
+func SetRules(store *Store, rules Rules) { store.setRules(&rules) }
 
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
@@ -320,6 +297,8 @@ func (s *Store) Leave(ctx context.Context) error {
 // and otherwise the reason why it cannot serve.
 func (s *Store) Ready() error {
 	leader, ok := s.group.leader()
+	leads := s.terms.leader() != nil
+
 	switch {
 	case s.life.failure() != nil:
 		return s.life.failure()
@@ -328,9 +307,9 @@ func (s *Store) Ready() error {
 	case s.diskWatch.hanging() > 0:
 		return errDiskHangs
 	// Without a leader the fate of the log is unknown.
-	case s.Replica.isSealed() && (ok || s.group.leading.Load()):
+	case s.Replica.isSealed() && (ok || leads):
 		return errSealed
-	case s.group.leading.Load():
+	case leads:
 		return nil
 	case s.group.outside.Load() != nil:
 		return fmt.Errorf("%w: %s", ErrOutside, *s.group.outside.Load())
@@ -340,7 +319,7 @@ func (s *Store) Ready() error {
 		return errNoLeader
 	case leader.ID == s.cfg.Node:
 		return errNotYet
-	case !s.follower.caughtUp.Load():
+	case !s.caughtUp.Load():
 		return errBehind
 	}
 
@@ -355,7 +334,7 @@ func (s *Store) Ready() error {
 // Clock compares this machine's clock with the domain's time.
 func (s *Store) Clock() ClockState {
 	clock := ClockState{Skew: time.Duration(s.clocks.clockOff.Load()), Step: s.clocks.step()}
-	if s.group.leading.Load() {
+	if s.terms.leader() != nil {
 		clock.Behind = s.clocks.behind()
 	}
 
@@ -425,130 +404,42 @@ func newStore(cfg Config) (*Store, error) {
 		return nil, err // which names the member
 	}
 
-	store := &Store{cfg: &cfg, log: cfg.Logger}
-	store.connect()
-	store.closed = sync.OnceValue(store.shutdown)
-
-	return store, nil
+	return assemble(&cfg), nil
 }
 
-// connect makes the parts, each after those on which it depends.
-func (s *Store) connect() {
-	s.life = newLifecycle(s.log)
-	connectMember(s)
-	connectLeader(s)
-	connectForwarding(s)
-	connectTerms(s)
-	connectMembership(s)
-}
+// assemble makes the parts of a member, each after those on which it depends.
+func assemble(cfg *Config) *Store {
+	m := newMember(cfg)
+	clocks := newClocks(cfg, m.replica, m.group.voters)
+	terms := &terms{member: m, clocks: clocks}
 
-// connectMember makes the parts that each member has: its state, its group, its disk and its
-// connections.
-func connectMember(s *Store) {
-	cfg, log, life := s.cfg, s.log, s.life
-	s.Replica = newReplica(cfg, life)
-	s.group = newGroup(cfg, log, life)
-	s.messenger = &messenger{cfg: cfg, log: log}
-	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
-	s.storage = newStorage(cfg, log, life, s.group)
-	s.contacts = newContacts(cfg, log, life, s.group)
-	s.histories = &histories{
-		cfg: cfg, log: log, life: life, group: s.group, own: s.storage.history,
-		others: map[spiffeid.ID]transport.Claim{},
+	s := &Store{
+		member: m, Replica: m.replica, clocks: clocks, terms: terms,
+		peers:     peers{member: m, terms: terms},
+		diskWatch: diskWatch{member: m},
+		follower:  follower{member: m, terms: terms, clocks: clocks},
+		sweeper:   sweeper{member: m, terms: terms, clocks: clocks},
+		reader:    newReader(m, terms),
+		joins:     admitter{member: m, terms: terms, found: newCandidates()},
 	}
-	s.peers = &peers{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, contacts: s.contacts, messenger: s.messenger,
+	s.inspector = inspector{member: m, confirmed: s.peers.confirmed}
+	s.restorer = restorer{member: m, terms: terms, reader: &s.reader}
+	s.joiner = joiner{member: m, terms: terms, diskWatch: &s.diskWatch, joins: &s.joins, mistakes: map[string]string{}}
+	s.forwarder = forwarder{
+		member: m, terms: terms, peers: &s.peers,
+		batches: newBatcher[forwardResult](m.life.closing.Done(), maxMessage, maxMessageBytes),
+		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*leaderStream{}},
 	}
-	s.inspector = &inspector{
-		cfg: cfg, group: s.group, storage: s.storage, replica: s.Replica, confirmed: s.peers.confirmed,
-	}
-}
-
-// connectLeader makes the parts that prepare and propose commands.
-func connectLeader(s *Store) {
-	cfg, log, life := s.cfg, s.log, s.life
-	s.proposer = newProposer(cfg, life, s.group, s.Replica, s.clocks)
-	s.preparer = &preparer{cfg: cfg, replica: s.Replica}
-	s.regranter = &regranter{cfg: cfg, log: log, replica: s.Replica, preparer: s.preparer, proposer: s.proposer}
-	s.negotiator = &negotiator{
-		cfg: cfg, log: log, group: s.group, replica: s.Replica, proposer: s.proposer,
-		seating: make(chan struct{}, 1), pace: newNegotiationPace(),
-	}
-	s.orders = &orderDesk{
-		cfg: cfg, group: s.group, replica: s.Replica, proposer: s.proposer, negotiator: s.negotiator,
-		accepted: s.peers.accepted,
-	}
-	s.operator = &operator{
-		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, contacts: s.contacts,
-		messenger: s.messenger, proposer: s.proposer, negotiator: s.negotiator, orders: s.orders,
-	}
-	s.diskWatch = &diskWatch{
-		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, storage: s.storage,
-		operator: s.operator,
-	}
-}
-
-// connectForwarding makes the parts that take writes to the leader: its end and the followers'.
-func connectForwarding(s *Store) {
-	cfg, log, life := s.cfg, s.log, s.life
-	s.commits = &commitNotifier{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, storage: s.storage, proposer: s.proposer,
-		underWay: map[raft.ServerID]chan struct{}{},
-	}
-	s.writes = &writeServer{
-		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
-		proposer: s.proposer, operator: s.operator, orders: s.orders,
-		commits: s.commits,
-	}
+	s.writes = writeServer{member: m, terms: terms}
 	s.writes.streams = &stream.Server{
 		Parallel: 2 * maxMessages, // the sender has half of that under way
 		Answer:   s.writes.answerFrame, WriteTime: cfg.Timing.Write, CloseTime: cfg.Timing.Heartbeat,
-		Occupy:   func(conn net.Conn, by int) { s.messenger.cluster.Occupy(conn, by) },
-		IsMember: func(from spiffeid.ID) bool { return s.messenger.cluster.IsMember(from) },
+		Occupy:   func(conn net.Conn, by int) { m.messenger.cluster.Occupy(conn, by) },
+		IsMember: func(from spiffeid.ID) bool { return m.messenger.cluster.IsMember(from) },
 	}
-	s.forwarder = &forwarder{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
-		peers: s.peers, writes: s.writes,
-		batches: newBatcher[forwardResult](life.closing.Done(), maxMessage, maxMessageBytes),
-		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*leaderStream{}},
-	}
-}
+	s.closed = sync.OnceValue(s.shutdown)
 
-// connectTerms makes the parts that begin and follow the terms of leaders.
-func connectTerms(s *Store) {
-	cfg, log, life := s.cfg, s.log, s.life
-	s.reader = newReader(cfg, life, s.group, s.Replica, s.messenger, s.storage)
-	s.follower = &follower{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
-	}
-	s.leadership = &leadership{
-		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
-		proposer: s.proposer, reader: s.reader, regranter: s.regranter, negotiator: s.negotiator,
-		follower: s.follower, newRules: make(chan struct{}, 1),
-	}
-	s.leadership.rules.Store(&cfg.Rules)
-	s.sweeper = &sweeper{
-		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, operator: s.operator,
-	}
-}
-
-// connectMembership makes the parts that admit members, join a domain and restore a backup.
-func connectMembership(s *Store) {
-	cfg, log, life := s.cfg, s.log, s.life
-	s.joins = &admitter{
-		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
-		operator: s.operator, negotiator: s.negotiator, storage: s.storage, histories: s.histories,
-		found: newCandidates(), moves: map[spiffeid.ID]move{},
-	}
-	s.joiner = &joiner{
-		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,
-		diskWatch: s.diskWatch, joins: s.joins, storage: s.storage, histories: s.histories,
-		found: s.joins.found, mistakes: map[string]string{},
-	}
-	s.restorer = &restorer{
-		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
-		reader: s.reader, leadership: s.leadership, orders: s.orders,
-	}
+	return s
 }
 
 // Failed returns a channel that is closed once this member cannot go on: its log could not
@@ -561,7 +452,7 @@ func (s *Store) Failed() <-chan struct{} { return s.life.failing }
 func (s *Store) Leader() (spiffeid.ID, bool) { return s.group.Leader() }
 
 // IsLeader reports whether this member leads and is ready to.
-func (s *Store) IsLeader() bool { return s.group.IsLeader() }
+func (s *Store) IsLeader() bool { return s.terms.leader() != nil }
 
 // Heard returns how long ago the leader was last in contact; 0 on the leader itself, unless
 // its disk hangs: then the others have elected another by now.
@@ -570,7 +461,7 @@ func (s *Store) Heard() time.Duration { return s.diskWatch.Heard() }
 // HeldBack returns the structures that the domain writes in a lower format than its
 // members read, because that peer reads no higher one or isn't known to.
 func (s *Store) HeldBack(peer spiffeid.TrustDomain) []signed.Structure {
-	return s.negotiator.HeldBack(peer)
+	return s.member.HeldBack(peer)
 }
 
 // RaftPeers returns the domain's members, with the last contact that this member knows.

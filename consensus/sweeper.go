@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -15,14 +14,11 @@ import (
 // A sweeper ends registrations past their deadlines and announces deadlines, as the
 // leader.
 type sweeper struct {
-	cfg      *Config
-	log      *slog.Logger
-	life     *lifecycle
-	group    *group
-	replica  *Replica
-	clocks   *clocks
-	operator *operator
-	step     time.Duration // of this machine's clock at the last round
+	*member
+
+	terms  *terms
+	clocks *clocks
+	step   time.Duration // of this machine's clock at the last round
 }
 
 func (s *sweeper) sweep() {
@@ -34,7 +30,7 @@ func (s *sweeper) sweep() {
 	if s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() &&
 		(s.life.failure() != nil || s.clocks.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
-		s.operator.transferToBest() // its outcome is seen by the next round
+		s.transferToBest() // its outcome is seen by the next round
 
 		return
 	}
@@ -64,10 +60,15 @@ func (s *sweeper) reviewStep(wall time.Time) {
 
 // enterTime puts the time into the log, by an entry that changes nothing else.
 func (s *sweeper) enterTime() {
-	ctx, cancel := context.WithTimeout(s.life.closing, s.cfg.Timing.Write)
+	leader := s.terms.elected()
+	if leader == nil {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(leader.over, s.cfg.Timing.Write)
 	defer cancel()
 
-	s.operator.sweepWith(ctx, &state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat()}})
+	leader.proposer.tryPropose(ctx, &state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat()}})
 }
 
 func (s *sweeper) sweepAt(clock time.Time) {
@@ -81,41 +82,45 @@ func (s *sweeper) sweepAt(clock time.Time) {
 		})
 	}
 
+	hasty := s.clocks.mustConfirmJump(clock, len(expired))
+
+	switch leader := s.terms.leader(); {
+	case leader == nil:
+	case hasty:
+		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first",
+			"registrations", len(expired)) // all of it is looked at again in a second
+	default:
+		leader.sweep(clock, expired, renewed)
+	}
+}
+
+// sweep ends registrations past their deadlines, announces deadlines, and issues a key document
+// that is due.
+func (l *Leader) sweep(clock time.Time, expired, renewed []directory.RID) {
 	var (
 		doc     *signed.KeyDocument
 		rotated bool
 	)
 
-	s.replica.view(func(st *state.State) {
-		doc, rotated = st.Keys().Document(), st.Keys().OverlapEnded(clock.UnixMilli())
+	l.replica.view(func(s *state.State) {
+		doc, rotated = s.Keys().Document(), s.Keys().OverlapEnded(clock.UnixMilli())
 	})
 
-	hasty := s.clocks.mustConfirmJump(clock, len(expired))
-	if !s.group.leading.Load() {
-		return
-	}
-
-	if hasty {
-		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first",
-			"registrations", len(expired))
-
-		return // all of it is looked at again in a second
-	}
-
-	ctx, cancel := context.WithTimeout(s.life.closing, s.cfg.Timing.Write)
+	ctx, cancel := context.WithTimeout(l.over, l.cfg.Timing.Write)
 	defer cancel()
 
 	for part := range slices.Chunk(expired, state.MaxSwept) {
-		s.operator.sweepWith(ctx, &state.Command{Expire: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
+		l.proposer.tryPropose(ctx,
+			&state.Command{Expire: &state.Sweep{Format: l.replica.statementFormat(), RIDs: part}})
 	}
 
 	for part := range slices.Chunk(renewed, state.MaxSwept) {
-		s.operator.sweepWith(ctx,
-			&state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
+		l.proposer.tryPropose(ctx,
+			&state.Command{Announce: &state.Sweep{Format: l.replica.statementFormat(), RIDs: part}})
 	}
 
-	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
-		s.operator.sweepWith(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
+	if doc != nil && (rotated || doc.Expires-clock.Unix() < reissueAfter) {
+		l.proposer.tryPropose(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
 	}
 }
 

@@ -394,6 +394,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		})
 		d.ready()
 		d.attestAll()
+		d.eventuallyWritten(2) // else this may follow the peering
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
 		leader, follower := d.leader()
 
@@ -413,7 +414,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 				word.Reads.Formats = nil
 			}
 
-			if err := store.joins.addMember(t.Context(), d.members[follower].ID,
+			if err := store.terms.leader().addMember(t.Context(), d.members[follower].ID,
 				word); directory.ProblemOf(err) == directory.RateLimited {
 				refused++
 			} else if err != nil {

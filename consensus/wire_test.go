@@ -227,12 +227,12 @@ func TestARequestOfALaterKind(t *testing.T) {
 	d.ready()
 	raw := must(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
 
-	request, err := d.nodes[0].writes.requestFrom(d.members[0].ID, raw)
+	request, err := d.nodes[0].terms.leader().requestFrom(d.members[0].ID, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	_, err = d.nodes[0].writes.lead(t.Context(), request)
+	_, err = d.nodes[0].terms.leader().write(t.Context(), request)
 	problem(t, err, directory.BadRequest)
 
 	if err == nil || !strings.Contains(fmt.Sprint(err), "unknown request") {

@@ -45,6 +45,20 @@ func (c *Cluster) track(raw net.Conn) (*tracked, error) {
 	return t, nil
 }
 
+func (c *Cluster) untrack(t *tracked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, t)
+}
+
+// noteClaim notes the claim of a connection's client.
+func (c *Cluster) noteClaim(t *tracked, claim Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	t.claim = claim
+}
+
 func (t *tracked) expire(after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,9 +71,7 @@ func (t *tracked) expire(after time.Duration) {
 func (t *tracked) Close() (err error) {
 	t.once.Do(func() {
 		err = t.Conn.Close()
-		t.cluster.mu.Lock()
-		delete(t.cluster.conns, t)
-		t.cluster.mu.Unlock()
+		t.cluster.untrack(t)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 

@@ -87,11 +87,7 @@ func recordingClaims(config *tls.Config) *tls.Config {
 	get := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if t, is := hello.Conn.(*tracked); is {
-			claim := claimOf(hello.SupportedProtos)
-
-			t.cluster.mu.Lock()
-			t.claim = claim
-			t.cluster.mu.Unlock()
+			t.cluster.noteClaim(t, claimOf(hello.SupportedProtos))
 		}
 
 		if get == nil {
