@@ -65,7 +65,10 @@ type Config struct {
 	Gossip *gossip.Config
 	// Farewell is called when a node of a peer states that its domain has ended the
 	// peering; nil refuses such requests.
-	Farewell  func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error
+	Farewell func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error
+	// Doubted is called when a node of a peer is distrusted, because other nodes of the peer
+	// contradict it; nil ignores it.
+	Doubted   func(peer spiffeid.TrustDomain, node Doubtful)
 	Verifier  evidence.Verifier // nil disables comparisons and evidence
 	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
 	Logger    *slog.Logger      // nil discards
@@ -146,6 +149,10 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.Pages <= 0 {
 		c.Pages = 512
+	}
+
+	if c.Doubted == nil {
+		c.Doubted = func(spiffeid.TrustDomain, Doubtful) {}
 	}
 
 	if c.MemoryInUse == nil {

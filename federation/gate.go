@@ -116,6 +116,10 @@ func (rc *receiver) passGate(from replica.Sender, typ, text string, limit int,
 		return origin, "", &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
 	}
 
+	if origin.Distrusts(kid) {
+		return origin, "", &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: errDistrusted}
+	}
+
 	if unsupported != nil {
 		return origin, "", &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
 	}
@@ -157,6 +161,7 @@ func keyCode(err error) protocol.Code {
 }
 
 var (
-	errTooLarge = errors.New("message too large")
-	errOrigin   = errors.New("origin is not an active peer, or its stream is not followed here")
+	errTooLarge   = errors.New("message too large")
+	errDistrusted = errors.New("other nodes of the domain contradict the node that signed it")
+	errOrigin     = errors.New("origin is not an active peer, or its stream is not followed here")
 )

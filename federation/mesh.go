@@ -77,6 +77,7 @@ func Open(cfg Config) (*Mesh, error) {
 		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
 		SilentAfter: func() time.Duration { return cfg.Stretch.of(replica.SilentAfter) },
 		IsShort:     cfg.isShort,
+		Doubted:     cfg.Doubted,
 	}
 	m.records = &recordgate.Gate{Dialect: cfg.Dialect, Inside: cfg.Inside, Panics: cfg.Panics}
 
@@ -373,6 +374,7 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Private) })
 		wg.Go(func() { m.follower.tend(ctx, origin) })
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
+		wg.Go(func() { m.follower.confirms(ctx, origin) })
 
 		if m.cfg.Verifier != nil {
 			wg.Go(func() { m.follower.crossChecks(ctx, origin) })
@@ -587,6 +589,14 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
+// GoesOn reports whether nodes of a peer still take this domain for their peer, at least as many of those that
+// answer as don't: it has not ended the peering, or not yet.
+func (m *Mesh) GoesOn(ctx context.Context, peer spiffeid.TrustDomain) bool {
+	origin := m.origins.Get(peer)
+
+	return origin != nil && m.follower.goesOn(ctx, origin)
+}
+
 // Evidence lists this node's evidence against a domain, the oldest first.
 func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.evidenceOf(td) }
 
@@ -595,6 +605,9 @@ func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evid
 func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	return m.evidence.file(td, id)
 }
+
+// A Doubtful is a node of a peer whose word other nodes of the peer contradict.
+type Doubtful = replica.Doubtful
 
 // A PeerStatus is the status of one peering as this node observes it.
 type PeerStatus = replica.PeerStatus

@@ -40,8 +40,12 @@ func (fl *follower) pullAll(ctx context.Context, origin *replica.Origin, feed *r
 		since := origin.Since(feed)
 
 		run := pullRun{origin, feed, node, budget, since}
-		if done, err := fl.pullOn(ctx, run); done || err != nil {
+		if done, err := fl.pullOn(ctx, run); err != nil {
 			return err
+		} else if done && since == 0 && node.Domain == origin.Domain {
+			return origin.Emptied(feed)
+		} else if done {
+			return nil
 		}
 
 		if origin.Since(feed) == since {

@@ -136,6 +136,10 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	ctx, cancel := context.WithTimeout(ctx, hold+protocol.AnswerTime)
 	defer cancel()
 
+	run := s.o.Run()
+	stop := context.AfterFunc(run, cancel)
+	defer stop()
+
 	ping := s.cfg.Stretch.of(protocol.PingEvery).Truncate(time.Second)
 	values := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Since(s.f))
 	values.Set("wait", hold.String())
@@ -149,6 +153,10 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	defer func() { step.Done(err) }()
 
 	held, err := s.client.Hold(ctx, s.n, protocol.PathPages, values, protocol.MaxPage, min(ping, hold)+pingDelay)
+	if run.Err() != nil {
+		return "", issue, nil
+	}
+
 	if err != nil {
 		return "", issue, err
 	}

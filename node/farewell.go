@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -21,7 +22,8 @@ const farewellLife = 15 * time.Minute
 
 // judgeFarewell checks the request of a peer's operator that ends the peering with own. The peer's nodes bring
 // it; a stolen key of one of them is not to end anything by itself. Which identities of the peer are its
-// operators is the peer's to say, but its nodes are none.
+// operators is the peer's to say, but its nodes are none. That its domain has followed the request is seen by
+// its nodes, which don't take own for a peer any more (federation.Mesh.GoesOn).
 func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *directory.OperatorRequest,
 	at time.Time) error {
 	name := peer.Domain.Name()
@@ -67,6 +69,26 @@ func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *di
 	}
 
 	return nil
+}
+
+// endedByPeer ends the peering with a domain whose node says a farewell. The request of the peer's operator is
+// checked here before its nodes are asked, and by every member as it is applied.
+func (n *Node) endedByPeer(ctx context.Context, peer spiffeid.TrustDomain, request *directory.OperatorRequest) error {
+	peering, known := n.agreements.With(peer)
+	if !known {
+		return n.agreements.EndedByPeer(ctx, peer, request)
+	}
+
+	if err := judgeFarewell(peering, n.cfg.TrustDomain, request, n.view.Clock().Now()); err != nil {
+		return err
+	}
+
+	if n.mesh.GoesOn(ctx, peer) {
+		return directory.Refuse(directory.Unavailable, "nodes of %s still take %s for their peer; the peering goes "+
+			"on; retry once they have applied its end", peer.Name(), n.cfg.TrustDomain.Name())
+	}
+
+	return n.agreements.EndedByPeer(ctx, peer, request)
 }
 
 // removals are the requests by which this domain's operators have ended peerings of late. They go with the

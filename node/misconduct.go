@@ -1,13 +1,16 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // Bounds of the log lines about misconduct, each of one kind by one member.
@@ -42,4 +45,16 @@ func (r *misconductReporter) report(m consensus.Misconduct) {
 		r.log.Error("refused a message of a member, whose key may be stolen or whose release may be newer",
 			"kind", string(m.Kind), "brought_by", m.By, "skipped", skipped, "err", m.Err)
 	}
+}
+
+// doubted reports a node of a peer whose word this node does not take any more.
+func (r *misconductReporter) doubted(peer spiffeid.TrustDomain, node federation.Doubtful) {
+	r.trail.Refused(directory.AuditEvent{
+		Action: "peer.contradiction", Actor: directory.IdentityOf(node.Node),
+		BroughtBy: directory.IdentityOf(node.Node),
+		Target:    fmt.Sprintf("%s, by key %s: %s", peer.Name(), node.Key, node.What),
+		Outcome:   directory.OutcomeMisconduct,
+	})
+	r.log.Error("refuse the word of a peer's node, which other nodes of the peer contradict; its key may be stolen",
+		"peer", peer.Name(), "node", node.Node, "key", node.Key, "since", node.Since.UTC(), "err", node.What)
 }

@@ -123,6 +123,7 @@ type Node struct {
 	attester   *attester
 	keeper     *peering.BundleKeeper
 	orders     *orders
+	misconduct *misconductReporter
 	removals   removals // of peerings, of late
 
 	server   *http.Server // of the API

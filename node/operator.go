@@ -170,6 +170,14 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.LastAnswer = status.LastAnswer.UTC()
 	peer.UnreachableSince = status.SilentSince.UTC()
 	peer.StatedAddresses = status.Stated
+
+	for _, node := range status.Doubtful {
+		peer.ContradictedNodes = append(peer.ContradictedNodes, wire.ContradictedNode{
+			Node: node.Node.String(), Key: node.Key, Verdict: node.Verdict(), Reason: node.What,
+			Since: node.Since.UTC(), RefusedSince: node.Distrusted.UTC(),
+		})
+	}
+
 	peer.LastPage = status.LastPage.UTC()
 
 	if !status.LastPage.IsZero() {

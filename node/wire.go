@@ -355,6 +355,10 @@ func (n *Node) wireAudit() error {
 	}
 
 	n.trail = trail
+	n.misconduct = &misconductReporter{
+		log: n.log, trail: trail, refused: n.metrics.Misconduct,
+		lines: limit.NewLines[misconductKey](maxMisconducts, misconductRate),
+	}
 	n.life.onStop("audit", func(context.Context) error { return trail.Close() })
 	n.life.loop("audit of refusals", trail.Run)
 
@@ -374,11 +378,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	}
 
 	cfg.CheckOperator = n.orders.CheckCommand
-	reporter := &misconductReporter{
-		log: n.log, trail: n.trail, refused: n.metrics.Misconduct,
-		lines: limit.NewLines[misconductKey](maxMisconducts, misconductRate),
-	}
-	cfg.Misconduct = reporter.report
+	cfg.Misconduct = n.misconduct.report
 	cfg.CheckFarewell = n.orders.CheckFarewell
 
 	keeper, sources, err := n.newKeeper()
@@ -537,7 +537,8 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Source:  n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
 		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
 		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Tracer: n.tracing.Tracer(),
-		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
+		Doubted:  n.misconduct.doubted,
+		Farewell: n.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		MemoryLimit: memory.Limit(), MemoryInUse: memory.InUse, Panics: n.panics,
 		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce, Division: n.cfg.Limits.Shares.Division(),
 	}

@@ -185,6 +185,8 @@ type Peer struct {
 	// StatedAddresses are those at which its nodes say that they are reached, and which the
 	// peering does not have: they are asked too, until an operator sets them.
 	StatedAddresses []string `json:"stated_addresses,omitempty"`
+	// ContradictedNodes are nodes of the peer that other nodes of the peer contradict.
+	ContradictedNodes []ContradictedNode `json:"contradicted_nodes,omitempty"`
 	// Gossip are addresses by which its pool is joined.
 	Gossip []string `json:"gossip,omitempty"`
 	// Theirs is how the peer sees this domain; absent if it has not said so.
@@ -239,6 +241,30 @@ type Peer struct {
 
 	// Evidence is the evidence of this node against the peer, the oldest first.
 	Evidence []PeerEvidence `json:"evidence,omitempty"`
+}
+
+// A ContradictedNode is a node of a peer that other nodes of the peer contradict. Its key may be stolen.
+type ContradictedNode struct {
+	Node string `json:"node"`
+	// Key is the ID of the key that signed what the others contradict, and Reason says what that is.
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+	// Verdict is distrusted if this node refuses all that the node signs, or undecided while too few
+	// nodes of the peer answer to tell who is right.
+	Verdict string `json:"verdict"`
+	// Since is when a node contradicted it first, and RefusedSince when this node began to refuse it.
+	Since        time.Time `json:"since"`
+	RefusedSince time.Time `json:"refused_since,omitzero"`
+}
+
+// String returns the node, the verdict and the reason in words.
+func (n ContradictedNode) String() string {
+	verdict := "too few of its nodes answer to decide which one is right"
+	if n.Verdict == "distrusted" {
+		verdict = "its signatures are refused since " + n.RefusedSince.UTC().Format(time.RFC3339)
+	}
+
+	return n.Node + ": " + n.Reason + "; " + verdict
 }
 
 // A PeerView is how a node of a peer sees this domain, by that node's word.

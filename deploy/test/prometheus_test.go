@@ -164,7 +164,7 @@ var (
 
 // knownLabels have few values; no metric is labelled by an agent, a path or a query.
 var knownLabels = []string{"origin", "peer", "code", "method", "route", "status", "le", "direction", "pool", "state",
-	"reason", "class", "listener", "place", "format", "fate", "version", "member"}
+	"reason", "class", "listener", "place", "format", "fate", "version", "member", "verdict"}
 
 // Every series in the rules and the dashboard exists in a running node.
 //
@@ -196,8 +196,9 @@ func TestEverySeriesExists(t *testing.T) {
 	// Those of which a healthy mesh has no sample, but a description.
 	unseen := map[string]bool{"roster_federation_messages_refused_total": true, "roster_requests_refused_total": true,
 		"roster_bundle_failing": true, "roster_credentials_refused_total": true, "roster_federation_unsupported": true,
-		"roster_tls_handshakes_refused_total": true,
-		"roster_peer_refuses":                 true,
+		"roster_tls_handshakes_refused_total":  true,
+		"roster_peer_refuses":                  true,
+		"roster_federation_contradicted_nodes": true, "roster_federation_shed": true,
 		// Of members besides the leader.
 		"roster_raft_member_silent": true, "roster_raft_member_duplicate": true}
 

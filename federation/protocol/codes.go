@@ -20,6 +20,7 @@ const (
 	CodeKeyUnknown    Code = "key_unknown"    // not in the newest key document
 	CodeKeyRevoked    Code = "key_revoked"
 	CodeSignature     Code = "signature"
+	CodeDistrusted    Code = "distrusted"  // of a node that other nodes of its domain contradict
 	CodeUnsupported   Code = "unsupported" // of a format, or with a critical extension, of a later release
 	CodeQuota         Code = "quota"       // the origin announces too much
 	CodeEpochOld      Code = "epoch_old"   // of an epoch before the one that is followed

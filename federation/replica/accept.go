@@ -137,6 +137,10 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	floor := o.Shown.Index.Clock.Now()
 
 	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
+		if err := unconfirm(t, page); err != nil {
+			return err
+		}
+
 		for _, d := range page.Digests {
 			effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
 			if err != nil {
@@ -161,6 +165,36 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	})
 
 	return done, err
+}
+
+// unconfirm makes changes of a page that precede the confirmed revision of its stream be confirmed again.
+// Most such digests are known: a gossiped page repeats those of pages before it.
+func unconfirm(t *store.Tx, page *Page) error {
+	confirmed := t.Confirmed()
+	lowest := confirmed
+
+	for _, digest := range page.Digests {
+		if digest.Revision > lowest {
+			continue
+		}
+
+		held, err := t.Get(digest.RID)
+		if err != nil {
+			return err
+		}
+
+		known := held == nil && !digest.Live() ||
+			held != nil && digest.Live() && agree(held.Digest(digest.RID), digest)
+		if !known {
+			lowest = digest.Revision - 1
+		}
+	}
+
+	if lowest == confirmed {
+		return nil
+	}
+
+	return t.Confirm(lowest)
 }
 
 // entryLimit returns the number of entries that a stream may hold. A repeated pull doubles
@@ -338,6 +372,22 @@ func (o *Origin) progress(feed *Feed, st *Stream, page *Page) {
 	if page.To == page.At && page.To >= feed.tip {
 		feed.level = time.Now()
 	}
+}
+
+// Emptied completes a repeated pull of a stream in which a node of the origin has nothing.
+func (o *Origin) Emptied(feed *Feed) error {
+	if err := o.change.Lock(o.Store); err != nil {
+		return err
+	}
+
+	defer o.change.Unlock()
+
+	st := feed.Cur
+	if st == nil || st.RepullSince == 0 || st.State.Watermark > 0 || o.HasEnded() {
+		return nil
+	}
+
+	return o.atTip(feed, st)
 }
 
 // atTip completes a change of epoch or a repeated pull after a stream has reached its tip.

@@ -27,6 +27,9 @@ type Config struct {
 	// are not shown when it starts.
 	IsShort func() bool
 
+	// Doubted is called when a node of an origin is distrusted.
+	Doubted func(spiffeid.TrustDomain, Doubtful)
+
 	// SilentAfter is the silence after which an origin is unreachable: the constant, at the
 	// node's pace.
 	SilentAfter func() time.Duration

@@ -28,6 +28,7 @@ type Origin struct {
 	Answers  answers
 	Theirs   standings
 	Keys     keyHistory
+	Doubts   doubts
 	Mailbox  mailbox
 	Loops    loops
 	Ask      chan struct{} // a reader waits for a head
@@ -69,6 +70,37 @@ type Origin struct {
 	heard     time.Time          // when anything verified last came
 	lastErr   string
 	unread    unsupported
+
+	run    context.Context // ends with the next rewind
+	endRun context.CancelFunc
+}
+
+// Run returns a context that ends when the streams are pulled from their beginning again: a pull that a
+// node holds at the former position is then of no use.
+func (o *Origin) Run() context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.run
+}
+
+// beginRun ends the context of Run, and begins another.
+func (o *Origin) beginRun() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.endRun()
+	o.run, o.endRun = context.WithCancel(context.Background())
+}
+
+// newestID returns the stream of a feed that a puller fills; false for none.
+func (o *Origin) newestID(feed *Feed) (id store.StreamID, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	id = feed.Newest().Id
+
+	return id, id != store.StreamID{}
 }
 
 // New returns an origin that this node holds nothing of. Load fills it from disk.
@@ -88,6 +120,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		repulls:     rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
 		change:      newChangeLock(),
 	}
+	origin.run, origin.endRun = context.WithCancel(context.Background())
 	origin.Peering.Store(&directory.Peering{})
 	origin.Shown = shownIndex{cfg: shared.Cfg, Index: index, peering: &origin.Peering}
 	origin.Contacts = contacts{
@@ -293,6 +326,14 @@ func (o *Origin) Furthest(page *Page) bool {
 	o.passedOn = to
 
 	return true
+}
+
+// newestHead returns the newest verified head and its text, nil for none.
+func (o *Origin) newestHead() (*signed.Head, string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.head, o.headText
 }
 
 // NewestHead returns the newest verified head, "" for none.

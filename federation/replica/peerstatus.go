@@ -51,6 +51,9 @@ type PeerStatus struct {
 	Theirs  Theirs
 	Refusal string
 
+	// Doubtful are the nodes of the peer whose word other nodes of it contradict.
+	Doubtful []Doubtful
+
 	// Stated are the addresses at which nodes of the peer say that they are reached, and which the
 	// peering doesn't name.
 	Stated []string

@@ -44,6 +44,8 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 		// Of a node that has just joined or was removed, and of a peering that begins or ends.
 		case protocol.CodeKeyUnknown, protocol.CodeOriginUnknown:
 			level = slog.LevelInfo
+		case protocol.CodeDistrusted: // that was logged once
+			level = slog.LevelDebug
 		}
 
 		l.Log.LogAttrs(context.Background(), level, "refused a message", slog.String("code", string(r.Code)),

@@ -73,7 +73,10 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	}
 
 	if bad {
-		if err := o.repull(doc); err != nil {
+		o.Cfg.Logger.Warn("a key that signed stored pages of a peer was revoked, or its authority was dropped; "+
+			"the streams are pulled again", "peer", o.Domain.Name())
+
+		if err := o.repull(protocol.Issue(doc)); err != nil {
 			return err
 		}
 	}
@@ -115,18 +118,16 @@ func (o *Origin) forsakenKeys(doc *signed.KeyDocument) (ids []string) {
 	return ids
 }
 
-// repull makes both streams of an origin be pulled from their beginning. The caller holds
-// change.
-func (o *Origin) repull(doc *signed.KeyDocument) error {
-	o.Cfg.Logger.Warn("a key that signed stored pages of a peer was revoked, or its authority was dropped; "+
-		"the streams are pulled again", "peer", o.Domain.Name())
-
+// repull makes both streams of an origin be pulled from their beginning, in pages that were made at the
+// position from or later. The caller holds change.
+func (o *Origin) repull(from directory.Position) error {
 	for _, f := range o.Feeds() {
-		if err := o.rewind(f, doc); err != nil {
+		if err := o.rewind(f, from); err != nil {
 			return err
 		}
 	}
 
+	o.beginRun()
 	o.forgetHead()
 	o.mu.Lock()
 	o.passedOn = directory.Position{}

@@ -139,6 +139,7 @@ func (o *Origin) Status() PeerStatus {
 	status.Up = !last.IsZero() && !silent
 	status.Theirs, status.Refusal = o.Theirs.Last()
 	status.Stated = o.Contacts.Stated()
+	status.Doubtful = o.Doubts.list(now)
 
 	switch {
 	case peering.State == "":

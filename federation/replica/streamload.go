@@ -205,8 +205,9 @@ func (o *Origin) clampRepull(doc *signed.KeyDocument) {
 	}
 }
 
-// rewind makes a feed be pulled from its beginning. The caller holds change.
-func (o *Origin) rewind(feed *Feed, doc *signed.KeyDocument) error {
+// rewind makes a feed be pulled from its beginning, in pages that were made at the position from or
+// later. The caller holds change.
+func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 	if feed.next != nil {
 		if err := o.Store.Discard(feed.next.Id); err != nil {
 			return err
@@ -219,16 +220,16 @@ func (o *Origin) rewind(feed *Feed, doc *signed.KeyDocument) error {
 		return nil
 	}
 
-	if feed.Cur.Id.Epoch > doc.Epoch { // one that the domain has not reached
+	if feed.Cur.Id.Epoch > from.Epoch { // one that the domain has not reached
 		if err := o.Store.DropStreams(o.Domain, feed.Aud); err != nil {
 			return err
 		}
 
-		o.replace(feed, newStream(store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: doc.Epoch}))
+		o.replace(feed, newStream(store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: from.Epoch}))
 		o.Hide(feed, func(*directory.Entry) bool { return true })
 	}
 
-	st, anew := feed.Cur, max(doc.Seq, 1)
+	st, anew := feed.Cur, max(from.Revision, 1)
 
 	state, err := o.Store.Change(st.Id, func(t *store.Tx) error { return t.BeginRepull(anew) })
 	if err != nil {
@@ -260,7 +261,7 @@ func (o *Origin) endRepull(feed *Feed, st *Stream) error {
 		return nil
 	}
 
-	revoked := o.Keys.revokedKeys()
+	revoked := o.unannounced()
 
 	for after, more := []byte(nil), true; more; {
 		var (

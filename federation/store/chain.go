@@ -143,20 +143,49 @@ func (t *Tx) BeginRepull(anew uint64) error {
 	t.State.Chain = 0
 	_, err := t.Bucket.CreateBucket(bucketChains[0])
 
-	return errors.Join(err, t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
+	return errors.Join(err, t.Confirm(0), t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
+}
+
+// Confirmed returns the revision up to which another node of the origin announces what the stream has.
+func (t *Tx) Confirmed() uint64 { return revisionIn(t.Bucket.Get(keyConfirmed)) }
+
+// Confirm stores what Confirmed returns.
+func (t *Tx) Confirm(revision uint64) error {
+	return t.Bucket.Put(keyConfirmed, binary.BigEndian.AppendUint64(nil, revision))
+}
+
+// revisionIn returns a stored revision, 0 for none.
+func revisionIn(data []byte) uint64 {
+	if len(data) != 8 {
+		return 0
+	}
+
+	return binary.BigEndian.Uint64(data)
+}
+
+// PagesAfter calls see with each page of the chain that ends after a revision, and with that end, in
+// their order.
+func (t *Tx) PagesAfter(since uint64, see func(page *Page, to uint64) error) error {
+	cursor := t.Chain().Cursor()
+	for k, data := cursor.Seek(binary.BigEndian.AppendUint64(nil, since+1)); k != nil; k, data = cursor.Next() {
+		page := new(Page)
+		if err := Unmarshal(data, page); err != nil {
+			return err
+		}
+
+		if err := see(page, binary.BigEndian.Uint64(k)); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // EndRepull removes the RepullSince of a stream.
 func (t *Tx) EndRepull() error { return t.Bucket.Delete(keyRepull) }
 
 // repullSince returns the revision that BeginRepull stored, or 0 after EndRepull.
-func (t *Tx) repullSince() uint64 {
-	if b := t.Bucket.Get(keyRepull); len(b) == 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-
-	return 0
-}
+func (t *Tx) repullSince() uint64 { return revisionIn(t.Bucket.Get(keyRepull)) }
 
 // DoubtBatch bounds the pages of a chain that are read at a time.
 const DoubtBatch = 64

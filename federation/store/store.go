@@ -24,6 +24,7 @@ var (
 	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
 	keyState      = []byte("state")
 	keyRepull     = []byte("anew") // SavedStream.RepullSince, if it isn't 0
+	keyConfirmed  = []byte("confirmed")
 	KeyVersion    = []byte("version")
 	keyDialect    = []byte("dialect") // by which the records were opened
 	storeVersion  = []byte("1")

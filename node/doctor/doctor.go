@@ -580,6 +580,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 
 	d.peerState(p)
 	d.peerAddresses(p)
+	d.peerNodes(p)
 	d.peerQuotas(p)
 	d.peerBundleEndpoint(p)
 	d.peerMessages(p)
@@ -661,6 +662,14 @@ func (d *diagnosis) peerAddresses(p wire.Peer) {
 		d.say("addresses of "+p.Domain, StatusOK, "", "its nodes say that they are at %s too, and are asked there; "+
 			"once its operator confirms that, make it permanent with \"roster peer set %s --nodes URL,…\"",
 			strings.Join(p.StatedAddresses, ", "), p.Domain)
+	}
+}
+
+// peerNodes names the nodes of a peer that other nodes of it contradict.
+func (d *diagnosis) peerNodes(p wire.Peer) {
+	for _, node := range p.ContradictedNodes {
+		d.say("nodes of "+p.Domain, StatusFailed, "call its operator: the key of that node may be stolen "+
+			"(docs/runbooks.md#rosterpeercontradicted)", "%s", node)
 	}
 }
 

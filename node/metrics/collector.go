@@ -189,6 +189,13 @@ var stateMetrics = []stateMetric{
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
 		"certificate, unreachable or failing. Absent at other times.", (*snapshot).refusingPeers, "origin", "reason"),
+	gauge("federation_contradicted_nodes", "Nodes of a peer that other nodes of it contradict, "+
+		"by what this node makes "+
+		"of it: it refuses their word (distrusted), or too few nodes answer to tell who is right (undecided). The key "+
+		"of one may be stolen. Absent for none.", (*snapshot).contradictedNodes, "origin", "verdict"),
+	gauge("federation_shed", "1 while the registrations of a peer are not shown, because this node is short of "+
+		"memory; absent at other times.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return oneIf(p.Shed) }), "origin"),
 	gauge("federation_frozen", "1 while a peer is frozen because it contradicted itself; this node has evidence.",
 		perPeer(func(p federation.PeerStatus) float64 {
 			return oneIf(p.State == string(directory.PeeringFrozen))
@@ -313,6 +320,19 @@ func (s *snapshot) refusingPeers(emit emit) {
 	for _, p := range s.peers {
 		if p.Refusal != "" {
 			emit(1, p.Domain.Name(), p.Refusal)
+		}
+	}
+}
+
+func (s *snapshot) contradictedNodes(emit emit) {
+	for _, p := range s.peers {
+		verdicts := map[string]float64{}
+		for _, node := range p.Doubtful {
+			verdicts[node.Verdict()]++
+		}
+
+		for verdict, nodes := range verdicts {
+			emit(nodes, p.Domain.Name(), verdict)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,10 @@ type falsePeer struct {
 	*domain
 	base    string // of its node
 	digests []signed.Digest
+
+	// at is its revision; that of the last digest if it is 0.
+	at      uint64
+	epoch   uint64                                                                      // 0 for 1
 	record  func(name directory.Hash) (statement []byte, disclosures []string, ok bool) // by h
 	keys    *signed.KeyDocument
 	changed chan struct{}
@@ -132,7 +138,15 @@ func announcements(count int) []signed.Digest {
 
 // Position implements publish.Source.
 func (p *falsePeer) Position() directory.Position {
-	return directory.Position{Epoch: 1, Revision: uint64(len(p.digests))}
+	return directory.Position{Epoch: max(p.epoch, 1), Revision: p.revision()}
+}
+
+func (p *falsePeer) revision() uint64 {
+	if p.at > 0 {
+		return p.at
+	}
+
+	return uint64(len(p.digests))
 }
 
 // Changed implements publish.Source: nothing changes.
@@ -140,14 +154,21 @@ func (p *falsePeer) Changed() <-chan struct{} { return p.changed }
 
 // Digests implements publish.Source.
 func (p *falsePeer) Digests(aud directory.Audience, since uint64, limit int) ([]signed.Digest, uint64, uint64) {
-	at := uint64(len(p.digests))
+	at := p.revision()
 	if aud != directory.Mesh {
 		return nil, at, at
 	}
 
-	to := min(at, since+uint64(limit))
+	first, _ := slices.BinarySearchFunc(p.digests, since+1, func(d signed.Digest, revision uint64) int {
+		return cmp.Compare(d.Revision, revision)
+	})
 
-	return p.digests[min(since, at):to], to, at
+	digests := p.digests[first:]
+	if len(digests) > limit {
+		return digests[:limit], digests[limit-1].Revision, at
+	}
+
+	return digests, at, at
 }
 
 // Tip implements publish.Source.
@@ -156,7 +177,7 @@ func (p *falsePeer) Tip(aud directory.Audience) uint64 {
 		return 0
 	}
 
-	return uint64(len(p.digests))
+	return p.revision()
 }
 
 // Record implements publish.Source.
@@ -250,39 +271,62 @@ func TestRecordsThatNeverComeCostReadersNothing(t *testing.T) {
 	}
 }
 
+// A stockedRecord is a record that a false peer delivers.
+type stockedRecord struct {
+	statement   []byte
+	disclosures []string
+}
+
+// register makes the record of a registration, and completes its digest.
+func (p *falsePeer) register(t *testing.T, digest *signed.Digest, agent, owner string, document []byte) stockedRecord {
+	t.Helper()
+
+	parsed, err := directory.ParseDocument(directory.KindAD, document)
+	must(t, err)
+
+	now, seed := time.Now().Unix(), directory.HashOf([]byte(agent))
+	change := &signed.Change{
+		Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: max(p.epoch, 1), Revision: digest.Revision,
+		IssuedAt: now, Since: now, Agent: agent, Document: parsed,
+		Salt:  signed.Salt(seed[:len(signed.Salt{})]),
+		Owner: directory.IdentityOf(spiffeid.RequireFromPath(p.name, owner)),
+	}
+	disclosures := change.Disclosures()
+	statement, err := signed.Statement(signed.StatementFormat, change, disclosures)
+	must(t, err)
+
+	shown, m := signed.Disclosed(disclosures, directory.Grant{Audience: directory.Mesh, All: true})
+	digest.H, digest.M = directory.HashOf(statement), m
+
+	return stockedRecord{statement, shown}
+}
+
+// forge announces one registration more, at a revision above all others.
+func (p *falsePeer) forge(t *testing.T, agent string, revision uint64) {
+	t.Helper()
+
+	digest := announcements(1)[0]
+	digest.Revision = revision
+	record := p.register(t, &digest, agent, "/agent/mallory", []byte(`{"base":"https://mallory.example/"}`))
+	p.digests = append(p.digests, digest)
+	p.record = func(name directory.Hash) ([]byte, []string, bool) {
+		return record.statement, record.disclosures, name == digest.H
+	}
+}
+
 // stock gives the peer registrations whose records it delivers, with documents of about that many
 // bytes.
 func (p *falsePeer) stock(t *testing.T, count, size int) {
 	t.Helper()
 
-	type stored struct {
-		statement   []byte
-		disclosures []string
-	}
-
 	rng := rand.New(rand.NewPCG(1, 2))
-	records := make(map[directory.Hash]stored, count)
+	records := make(map[directory.Hash]stockedRecord, count)
 	p.digests = announcements(count)
 
 	for i := range p.digests {
 		digest := &p.digests[i]
-		document, err := directory.ParseDocument(directory.KindAD, words(rng, size))
-		must(t, err)
-
-		now := time.Now().Unix()
-		change := &signed.Change{
-			Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: 1, Revision: digest.Revision, IssuedAt: now,
-			Since: now, Agent: fmt.Sprintf("stocked-%d", i), Document: document,
-			Salt:  signed.Salt{byte(i), byte(i >> 8)},
-			Owner: directory.IdentityOf(spiffeid.RequireFromPathf(p.name, "/agent/%d", i%32)),
-		}
-		disclosures := change.Disclosures()
-		statement, err := signed.Statement(signed.StatementFormat, change, disclosures)
-		must(t, err)
-
-		shown, m := signed.Disclosed(disclosures, directory.Grant{Audience: directory.Mesh, All: true})
-		digest.H, digest.M = directory.HashOf(statement), m
-		records[digest.H] = stored{statement, shown}
+		record := p.register(t, digest, fmt.Sprintf("stocked-%d", i), fmt.Sprintf("/agent/%d", i%32), words(rng, size))
+		records[digest.H] = record
 	}
 
 	p.record = func(name directory.Hash) ([]byte, []string, bool) {

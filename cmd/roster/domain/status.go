@@ -267,6 +267,8 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 		s.fine(subject, peer.StateText(), "")
 	case peer.RefusalText() != "":
 		s.warn(subject, "refused", peer.RefusalText(), "peer", "show", peer.Domain)
+	case len(peer.ContradictedNodes) > 0:
+		s.warn(subject, "contradicted", peer.ContradictedNodes[0].String(), "peer", "show", peer.Domain)
 	case peer.Shed:
 		s.warn(subject, "not shown", "this node is short of memory; "+detail, "peer", "show", peer.Domain)
 	case peer.State != "active":

@@ -113,6 +113,12 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 
 	t.add("addresses", strings.Join(peer.Addresses, " "))
 	t.add("addresses by its nodes", strings.Join(peer.StatedAddresses, " "))
+
+	for _, node := range peer.ContradictedNodes {
+		t.add("contradicted node", node.String())
+		t.add("contradicted key", node.Key)
+	}
+
 	t.add("gossip addresses", strings.Join(peer.Gossip, " "))
 	t.add("position here", peer.Watermark)
 	t.add("position there", peer.Tip)

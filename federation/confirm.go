@@ -1,0 +1,284 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The pace and the bounds of confirmations: other nodes of an origin are asked for what one of them announced,
+// so that the key of one node neither silences its domain nor makes up registrations for long (rule S14).
+const (
+	confirmEvery = 10 * time.Second // while something is unconfirmed and a node answers
+	confirmTime  = 5 * time.Second  // for the answers of one node
+	confirmMost  = 8                // nodes that are asked at once
+	confirmPages = 64               // of one node and stream in one round
+	confirmSize  = 16 << 20         // bytes of them, exceeded by at most one page
+)
+
+// statedFor is how old a head or a page may be that counts as a node's answer: others may replay an
+// older one.
+const statedFor = 2 * directory.Skew
+
+// confirms has announcements of an origin confirmed until ctx ends. It asks nothing while everything is
+// confirmed, and seldom while no second node of the origin answers.
+func (fl *follower) confirms(ctx context.Context, origin *replica.Origin) {
+	pause := confirmEvery
+
+	for wait(ctx, nil, fl.cfg.Stretch.of(time.Duration(float64(pause)*(0.9+0.2*rand.Float64())))) {
+		heard, err := fl.confirm(ctx, origin)
+		if err != nil && ctx.Err() == nil {
+			fl.cfg.Logger.Debug("confirming announcements failed", "origin", origin.Domain.Name(), "err", err)
+		}
+
+		if pause = min(2*pause, fl.cfg.HeadEvery); heard {
+			pause = confirmEvery
+		}
+	}
+}
+
+// confirm takes one round: it asks one node, and all others if that one does not confirm everything. It
+// reports whether nothing is left to confirm, or a second node has answered.
+func (fl *follower) confirm(ctx context.Context, origin *replica.Origin) (heard bool, err error) {
+	open, is, err := origin.Unconfirmed()
+	if err != nil || !is {
+		return err == nil, err
+	}
+
+	nodes := origin.Contacts.Nodes()
+	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	nodes = nodes[:min(len(nodes), confirmMost)]
+
+	if len(nodes) > 1 {
+		settled, err := origin.Hear(open, fl.askNodes(ctx, origin, open, nodes[:1]), false, time.Now())
+		if err != nil || settled {
+			return settled, err
+		}
+	}
+
+	all := fl.askNodes(ctx, origin, open, nodes)
+	settled, err := origin.Hear(open, all, true, time.Now())
+
+	return settled || len(all) > 1, err
+}
+
+// askNodes asks nodes at once, and returns one testimony of each key's node that answered.
+func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
+	nodes []protocol.Node) (all []replica.Testimony) {
+	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(confirmTime))
+	defer cancel()
+
+	var (
+		mu     sync.Mutex
+		asking sync.WaitGroup
+	)
+
+	by := map[spiffeid.ID]replica.Testimony{}
+
+	for _, node := range nodes {
+		asking.Go(func() {
+			testimony, err := fl.askNode(ctx, origin, open, node)
+			if err != nil {
+				fl.cfg.Logger.Debug("a node confirmed nothing", "origin", origin.Domain.Name(), "node", node.Base,
+					"err", err)
+
+				return
+			}
+
+			mu.Lock()
+			defer mu.Unlock()
+
+			by[testimony.Node] = testimony
+		})
+	}
+
+	asking.Wait()
+
+	for _, testimony := range by {
+		all = append(all, testimony)
+	}
+
+	return all
+}
+
+func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
+	node protocol.Node) (testimony replica.Testimony, err error) {
+	text, err := fl.client.Get(ctx, node, protocol.PathHeads, url.Values{"origin": {origin.Domain.Name()}},
+		gossip.MaxHead)
+	if err != nil {
+		return testimony, err
+	}
+
+	var head *signed.Head
+
+	testimony.Node, err = fl.openStated(origin, signed.TypeHead, text, func(payload []byte) (at int64, err error) {
+		if head, err = fl.cfg.Dialect.ParseHead(payload); err == nil && head.Issuer != origin.Domain {
+			err = errOrigin
+		}
+
+		if err != nil {
+			return 0, err
+		}
+
+		return head.IssuedAt, nil
+	})
+	if err != nil {
+		return testimony, err
+	}
+
+	testimony.At = directory.Position{Epoch: head.Epoch, Revision: head.At}
+
+	for i, stream := range open.Streams {
+		if stream.Since >= stream.UpTo || stream.ID.Epoch != head.Epoch {
+			continue
+		}
+
+		testimony.Claims[i], err = fl.claims(ctx, origin, stream, node, testimony)
+		if err != nil {
+			return testimony, err
+		}
+	}
+
+	return testimony, nil
+}
+
+// claims pulls the pages of a stream that a node signed, up to the bounds of one round.
+func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream replica.UnconfirmedStream,
+	node protocol.Node, by replica.Testimony) (*replica.Claims, error) {
+	claims := &replica.Claims{Since: stream.Since, UpTo: stream.Since,
+		Entries: map[directory.RID]signed.Digest{}}
+
+	for pages, size := 0, 0; pages < confirmPages && size < confirmSize; pages++ {
+		text, err := fl.client.Page(ctx, node, origin.Domain, stream.ID.Audience, claims.UpTo)
+		if err != nil {
+			return nil, err
+		}
+
+		if text == "" { // nothing has changed since; the head is from before that answer
+			claims.UpTo = max(claims.UpTo, by.At.Revision)
+
+			break
+		}
+
+		page, err := fl.statedPage(origin, stream, text, by.Node)
+		if err != nil {
+			return nil, err
+		}
+
+		if page.From > claims.UpTo || page.To <= claims.UpTo {
+			return nil, errGap
+		}
+
+		for _, digest := range page.Digests {
+			claims.Entries[digest.RID] = digest
+		}
+
+		claims.UpTo, size = page.To, size+len(text)
+
+		if page.To == page.At {
+			break
+		}
+	}
+
+	return claims, nil
+}
+
+// statedPage verifies a page of a stream that a node signed.
+func (fl *follower) statedPage(origin *replica.Origin, stream replica.UnconfirmedStream, text string,
+	by spiffeid.ID) (page *signed.Page, err error) {
+	signer, err := fl.openStated(origin, signed.TypePage, text, func(payload []byte) (at int64, err error) {
+		if page, err = fl.cfg.Dialect.ParsePage(payload); err != nil {
+			return 0, err
+		}
+
+		if page.Issuer != origin.Domain || page.Audience != stream.ID.Audience || page.Epoch != stream.ID.Epoch {
+			return 0, errOrigin
+		}
+
+		return page.IssuedAt, nil
+	})
+	if err == nil && signer != by {
+		err = fmt.Errorf("the page is by %s, and the head by %s", signer, by)
+	}
+
+	return page, err
+}
+
+// openStated verifies what a node of the origin answered, and returns the node whose key signed it. parse returns
+// when it was issued.
+func (fl *follower) openStated(origin *replica.Origin, typ, text string,
+	parse func(payload []byte) (int64, error)) (signer spiffeid.ID, err error) {
+	err = fl.cfg.Panics.Run(contain.Page, func() error {
+		payload, kid, err := fl.cfg.Keys.Verify(origin.Domain, typ, text)
+		if err != nil {
+			return err
+		}
+
+		at, err := parse(payload)
+		if err != nil {
+			return err
+		}
+
+		switch age := time.Since(time.Unix(at, 0)); {
+		case age > statedFor || age < -statedFor:
+			return errStatedAt
+		case origin.Distrusts(kid):
+			return errDistrusted
+		}
+
+		signer = origin.NodeOf(kid)
+
+		return nil
+	})
+
+	return signer, err
+}
+
+var errStatedAt = errors.New("issued too long ago, or in the future; check the clocks")
+
+// endTime bounds the answers of a peer's nodes to the question whether it goes on with this domain. The node
+// that says the farewell waits for them.
+const endTime = 2 * time.Second
+
+// goesOn reports whether as many nodes of a peer that answer still take this domain for their peer as don't.
+func (fl *follower) goesOn(ctx context.Context, origin *replica.Origin) bool {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+
+	var (
+		asking  sync.WaitGroup
+		on, off atomic.Int32
+	)
+
+	nodes := origin.Contacts.Nodes()
+	for _, node := range nodes[:min(len(nodes), confirmMost)] {
+		asking.Go(func() {
+			// Every peer gets the key document, whatever is exported to it.
+			query := url.Values{"origin": {origin.Domain.Name()}}
+
+			switch _, err := fl.client.Get(ctx, node, protocol.PathKeys, query, protocol.MaxKeys); {
+			case err == nil:
+				on.Add(1)
+			case errors.Is(err, protocol.ErrDenied), protocol.RejectsCertificate(err):
+				off.Add(1)
+			}
+		})
+	}
+
+	asking.Wait()
+
+	return on.Load() > 0 && on.Load() >= off.Load()
+}

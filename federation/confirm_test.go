@@ -1,0 +1,403 @@
+package federation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// threeNodes is an origin of three nodes, which beta follows.
+type threeNodes struct {
+	*bench
+	nodes     [3]*site
+	contested []replica.Doubtful // as beta reported it
+}
+
+func newThreeNodes(t *testing.T) *threeNodes {
+	b := &threeNodes{bench: newBench(t, nil)}
+
+	b.nodes[0] = b.alpha
+	for i := range 2 {
+		b.nodes[i+1] = b.world.open(t, t.TempDir(), i+2, b.origin, active(beta, 1))
+	}
+
+	b.beta.cfg.Doubted = func(_ spiffeid.TrustDomain, node replica.Doubtful) { b.contested = append(b.contested, node) }
+	b.beta.reopenWith(t, active(alpha, 1, 2, 3))
+	b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
+
+	return b
+}
+
+// follows runs beta until the test ends, and waits until it shows what alpha has.
+func (b *threeNodes) follows() {
+	b.Helper()
+	stop := b.beta.run(b.T)
+	b.Cleanup(stop)
+	eventually(b.T, time.Minute, "in step", b.inStep)
+}
+
+// inStep reports whether beta holds what alpha announces and nothing else.
+func (b *threeNodes) inStep() bool {
+	ds, _, _ := b.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
+	shown, live := b.beta.shown(alpha), 0
+
+	for _, d := range ds {
+		if !d.Live() {
+			continue
+		}
+
+		live++
+
+		if e := shown[d.RID]; e == nil || e.ExpiresAt != d.Deadline*1000 {
+			return false
+		}
+	}
+
+	status := b.beta.Peers()[0]
+
+	return len(shown) == live && status.Entries == uint64(live) && status.LagRevisions == 0
+}
+
+// says has beta take a page by a node's key.
+func (b *threeNodes) says(node *site, change func(*signed.Page)) {
+	b.Helper()
+
+	origin := b.beta.origins.Get(alpha)
+	text, _ := node.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
+		p.From = origin.Since(&origin.Mesh)
+		p.Digests = nil
+		change(p)
+	}))
+
+	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil ||
+		code != protocol.CodeApplied {
+		b.Fatal(code, err)
+	}
+}
+
+// repeats has a node answer each request for a head or a page as a thief of its key chooses.
+func (b *threeNodes) repeats(node *site, answer func(r *http.Request) string) {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+
+	b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+		if to != node.base || r.URL.Path != protocol.PathHeads && r.URL.Path != protocol.PathPages {
+			return body
+		}
+
+		return []byte(answer(r))
+	}
+}
+
+// headAt returns a head of alpha by a node's key.
+func (b *threeNodes) headAt(node *site, at directory.Position) string {
+	text, _ := node.keys.Sign(signed.TypeHead, (&signed.Head{Issuer: alpha, Epoch: at.Epoch, Tip: at.Revision,
+		At: at.Revision, Keys: directory.HashOf(b.origin.KeyDocument().Payload()),
+		IssuedAt: time.Now().Unix()}).Payload())
+
+	return text
+}
+
+// isHealed checks that beta is in step with alpha within a minute, and distrusts a node alone.
+func (b *threeNodes) isHealed(from time.Time, node *site) {
+	b.Helper()
+
+	eventually(b.T, time.Minute-time.Since(from), "healed", b.inStep)
+
+	if len(b.contested) != 1 || b.contested[0].Node != node.cfg.Node ||
+		b.contested[0].Key != signed.KeyID(node.keys.public()) || b.contested[0].Distrusted.IsZero() {
+		b.Errorf("distrusted are %+v", b.contested)
+	}
+
+	if listed := b.beta.Peers()[0].Doubtful; len(listed) != 1 || listed[0] != b.contested[0] {
+		b.Errorf("the status lists %+v", listed)
+	}
+}
+
+// What a thief of one node's key says is contradicted by the other nodes: within a minute the peer
+// follows these, and names the node.
+//
+// Requirement: SEC-019
+func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
+	const far = 1 << 60
+
+	for name, attack := range map[string]func(b *threeNodes, thief *site, rids []directory.RID){
+		"an empty page up to 2^60": func(b *threeNodes, thief *site, _ []directory.RID) {
+			b.says(thief, func(p *signed.Page) { p.To, p.At = far, far })
+			b.origin.register("later", 3600)
+		},
+		"a head at 2^60": func(b *threeNodes, thief *site, _ []directory.RID) {
+			b.repeats(thief, func(r *http.Request) string {
+				return b.headAt(thief, directory.Position{Epoch: b.origin.epoch, Revision: far})
+			})
+			b.origin.register("later", 3600)
+			eventually(b.T, 3*time.Minute, "the thief is believed", func() bool {
+				return b.beta.Peers()[0].LagRevisions > far/2
+			})
+		},
+		"a registration that was made up": func(b *threeNodes, thief *site, _ []directory.RID) {
+			b.says(thief, func(p *signed.Page) {
+				p.From, p.To, p.At = 0, p.At+1, p.At+1
+				p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut,
+					H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+			})
+			b.origin.register("later", 3600)
+		},
+		"an end of another's registration": func(b *threeNodes, thief *site, rids []directory.RID) {
+			b.says(thief, func(p *signed.Page) {
+				p.To, p.At = p.At+1, p.At+1
+				p.Digests = []signed.Digest{{RID: rids[0], Revision: p.At, Op: signed.OpEnd, H: directory.Hash{1}}}
+			})
+			b.origin.register("later", 3600)
+		},
+		"a change that is left out": func(b *threeNodes, thief *site, rids []directory.RID) {
+			b.says(thief, func(p *signed.Page) { p.To, p.At = p.At+2, p.At+2 })
+			b.origin.remove(rids[1])
+			b.origin.register("later", 3600)
+		},
+		"a longer life": func(b *threeNodes, thief *site, rids []directory.RID) {
+			b.says(thief, func(p *signed.Page) {
+				p.To, p.At = p.At+1, p.At+1
+				held := b.origin.regs[rids[0]].announced
+				held.Revision, held.Op, held.Deadline = p.At, signed.OpRenew, protocol.MaxTime
+				p.Digests = []signed.Digest{held}
+			})
+			b.origin.register("later", 3600)
+		},
+		"a registration for the peer alone": func(b *threeNodes, thief *site, _ []directory.RID) {
+			b.says(thief, func(p *signed.Page) {
+				p.Audience, p.From, p.To, p.At = directory.Only(beta), 0, p.At+1, p.At+1
+				p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut,
+					H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+			})
+			b.origin.register("later", 3600)
+		},
+		"a new epoch": func(b *threeNodes, thief *site, _ []directory.RID) {
+			epoch := b.origin.epoch + 5
+			b.repeats(thief, func(r *http.Request) string {
+				if r.URL.Path == protocol.PathHeads {
+					return b.headAt(thief, directory.Position{Epoch: epoch, Revision: 9})
+				}
+
+				text, _ := thief.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
+					p.Epoch, p.From, p.To, p.At, p.Digests = epoch, 0, 9, 9, nil
+				}))
+
+				return text
+			})
+			eventually(b.T, 3*time.Minute, "the thief is believed", func() bool {
+				return len(b.beta.shown(alpha)) == 0
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newThreeNodes(t)
+
+				var rids []directory.RID
+				for i := range 5 {
+					rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 3600))
+				}
+
+				b.follows()
+				time.Sleep(time.Minute)
+
+				attack(b, b.nodes[2], rids)
+				b.isHealed(time.Now(), b.nodes[2])
+
+				b.origin.register("last", 3600)
+				eventually(t, 5*time.Second, "it is followed again", b.inStep)
+			})
+		})
+	}
+}
+
+// A node that only lags, one that is down, a domain that is restored, and changes that come all the time
+// make nobody distrusted.
+//
+// Requirement: SEC-019
+func TestHonestNodesAreNotDistrusted(t *testing.T) {
+	for name, happens := range map[string]func(b *threeNodes){
+		"changes all the time": func(b *threeNodes) {
+			var rids []directory.RID
+
+			random := rand.New(rand.NewPCG(1, 2))
+			for i := range 4000 {
+				switch n := random.IntN(10); {
+				case n < 4 || len(rids) < 10:
+					rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 60+uint32(random.IntN(600))))
+				case n < 6:
+					at := random.IntN(len(rids))
+					b.origin.remove(rids[at])
+					rids = slices.Delete(rids, at, at+1)
+				case n < 8:
+					b.origin.replace(rids[random.IntN(len(rids))], 300)
+				default:
+					b.origin.refresh(rids[random.IntN(len(rids))], 300)
+				}
+
+				if i%50 == 0 {
+					b.origin.sweep()
+				}
+
+				time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			}
+		},
+		"two nodes lag for a while": func(b *threeNodes) {
+			late := directory.Position{Epoch: b.origin.epoch, Revision: b.origin.Position().Revision}
+			b.world.mu.Lock()
+			b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+				for _, node := range b.nodes[1:] {
+					if to == node.base && r.URL.Path == protocol.PathHeads {
+						return []byte(b.headAt(node, late))
+					}
+				}
+
+				return body
+			}
+			b.world.mu.Unlock()
+			b.origin.register("later", 3600)
+			time.Sleep(15 * time.Second)
+			b.world.mu.Lock()
+			b.world.tap = nil
+			b.world.mu.Unlock()
+		},
+		"one node lags for ever": func(b *threeNodes) {
+			late := b.origin.Position()
+			b.repeats(b.nodes[1], func(*http.Request) string { return b.headAt(b.nodes[1], late) })
+
+			for i := range 20 {
+				b.origin.register(fmt.Sprint("later-", i), 36000)
+				time.Sleep(time.Minute)
+			}
+		},
+		"a thief says less than it knows": func(b *threeNodes) {
+			late := directory.Position{Epoch: b.origin.epoch, Revision: 1}
+			b.world.mu.Lock()
+			b.world.cut = func(_, to string) bool { return to == b.nodes[1].base }
+			b.world.mu.Unlock()
+			b.repeats(b.nodes[2], func(r *http.Request) string {
+				if r.URL.Path == protocol.PathHeads {
+					return b.headAt(b.nodes[2], late)
+				}
+
+				return ""
+			})
+			b.origin.register("later", 36000)
+			time.Sleep(10 * time.Minute)
+		},
+		"two nodes are down": func(b *threeNodes) {
+			b.world.mu.Lock()
+			b.world.cut = func(_, to string) bool { return to != b.nodes[0].base }
+			b.world.mu.Unlock()
+			b.origin.register("later", 36000)
+			time.Sleep(10 * time.Minute)
+		},
+		"the domain is restored": func(b *threeNodes) {
+			rid := b.origin.register("later", 3600)
+			time.Sleep(20 * time.Second)
+			b.origin.restore()
+			b.origin.refresh(rid, 3600)
+			time.Sleep(5 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newThreeNodes(t)
+				for i := range 5 {
+					b.origin.register(fmt.Sprint("agent-", i), 36000)
+				}
+
+				b.follows()
+				happens(b)
+				time.Sleep(time.Minute)
+
+				if len(b.contested) > 0 {
+					t.Errorf("distrusted are %+v", b.contested)
+				}
+
+				if open, is, err := b.beta.origins.Get(alpha).Unconfirmed(); err != nil ||
+					is && name == "changes all the time" {
+					t.Errorf("unconfirmed are %+v: %v", open, err)
+				}
+			})
+		})
+	}
+}
+
+// While too few nodes answer to tell who lies, nobody is distrusted, and the contradiction is shown.
+//
+// Requirement: SEC-019
+func TestAContradictionThatCannotBeDecidedIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+		b.follows()
+		b.world.mu.Lock()
+		b.world.cut = func(_, to string) bool { return to == b.nodes[1].base }
+		b.world.mu.Unlock()
+
+		b.says(b.nodes[2], func(p *signed.Page) { p.To, p.At = 1<<60, 1<<60 })
+		time.Sleep(time.Minute)
+
+		listed := b.beta.Peers()[0].Doubtful
+		if len(b.contested) > 0 || len(listed) != 1 || listed[0].Node != b.nodes[2].cfg.Node ||
+			!listed[0].Distrusted.IsZero() || !strings.Contains(listed[0].What, "1152921504606846976") {
+			t.Errorf("shown is %+v, distrusted are %+v", listed, b.contested)
+		}
+
+		b.world.mu.Lock()
+		b.world.cut = nil
+		b.world.mu.Unlock()
+		b.origin.register("later", 36000)
+		b.isHealed(time.Now(), b.nodes[2])
+	})
+}
+
+// A peer goes on with this domain unless most of its nodes that answer say otherwise.
+//
+// Requirement: SEC-019
+func TestAPeerGoesOnWhileItsNodesDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.follows()
+
+		goesOn := func(want bool, when string) {
+			t.Helper()
+
+			if is := b.beta.GoesOn(t.Context(), alpha); is != want {
+				t.Errorf("%s: it goes on: %t", when, is)
+			}
+		}
+
+		b.origin.listTo() // an end of the export is none of the peering
+		goesOn(true, "all nodes have the peering")
+
+		b.nodes[2].reopenWith(t)
+		goesOn(true, "one node has not")
+
+		b.nodes[1].reopenWith(t)
+		goesOn(false, "one node has")
+
+		b.world.mu.Lock()
+		b.world.cut = func(_, to string) bool { return to == b.nodes[1].base }
+		b.world.mu.Unlock()
+		goesOn(true, "one of two that answer has")
+
+		b.world.mu.Lock()
+		b.world.cut = func(string, string) bool { return true }
+		b.world.mu.Unlock()
+		goesOn(false, "no node answers")
+	})
+}

@@ -1,0 +1,312 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// How a node is judged whose word other nodes of its domain contradict. Nodes that only lag behind the
+// one that announced a change reach it meanwhile.
+const (
+	doubtFor    = 20 * time.Second // for which two nodes must have contradicted it
+	doubtLeast  = 2                // nodes, so that no single key silences an honest node
+	distrustFor = time.Hour        // after which the node's word is taken again
+	maxDoubts   = 100              // contradictions that are kept of a stream
+)
+
+// A doubtKind is in what a node contradicts others.
+type doubtKind string
+
+const (
+	doubtPosition doubtKind = "position" // it states one that they have not reached
+	doubtInvented doubtKind = "invented" // it announces a change that they don't
+	doubtOmitted  doubtKind = "omitted"  // it leaves out a change that they announce
+)
+
+// A doubtKey identifies a contradiction. The position of a doubtPosition is not compared: it is the
+// first one that was stated, until another node reaches it.
+type doubtKey struct {
+	node spiffeid.ID
+	kind doubtKind
+	aud  directory.Audience
+	rid  directory.RID
+	at   directory.Position
+}
+
+// A doubt is a contradiction that lasts.
+type doubt struct {
+	contradiction
+
+	since map[spiffeid.ID]time.Time // of the nodes against it, when each first was
+}
+
+// A Doubtful is a node of an origin whose word other nodes of the origin contradict.
+type Doubtful struct {
+	Node       spiffeid.ID
+	Key        string // id of the key that signed what they contradict
+	What       string
+	Since      time.Time
+	Distrusted time.Time // when this node began to refuse its word; zero if too few nodes contradict it
+}
+
+// Verdict returns what this node makes of a doubtful node.
+func (d Doubtful) Verdict() string {
+	if d.Distrusted.IsZero() {
+		return "undecided"
+	}
+
+	return "distrusted"
+}
+
+// doubts are the contradictions between an origin's nodes, and the nodes that are not believed for them.
+type doubts struct {
+	mu         sync.Mutex // guards the fields below
+	reached    map[spiffeid.ID]directory.Position
+	open       map[doubtKey]*doubt
+	distrusted map[spiffeid.ID]Doubtful
+}
+
+// attested reports whether another node than the one that stated a position has reached it.
+func (d *doubts) attested(by spiffeid.ID, position directory.Position) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	return d.isReached(by, position)
+}
+
+// isReached is attested. d.mu is held.
+func (d *doubts) isReached(by spiffeid.ID, position directory.Position) bool {
+	for node, reached := range d.reached {
+		if node != by && !reached.Before(position) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// weigh notes the contradictions that testimonies found. It returns a node that is to be distrusted from
+// now on, and how far the nodes are that contradict it.
+func (d *doubts) weigh(found []contradiction, all []Testimony, now time.Time) (node Doubtful, from directory.Position,
+	is bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if d.reached == nil {
+		d.reached = map[spiffeid.ID]directory.Position{}
+	}
+
+	for _, testimony := range all {
+		if d.reached[testimony.Node].Before(testimony.At) {
+			d.reached[testimony.Node] = testimony.At
+		}
+	}
+
+	before := d.open
+	d.open = map[doubtKey]*doubt{}
+
+	for _, c := range found {
+		key := c.doubtKey
+		if key.kind == doubtPosition {
+			key.at = directory.Position{}
+		}
+
+		lasting := before[key]
+		if lasting == nil || key.kind == doubtPosition && d.isReached(key.node, lasting.at) {
+			lasting = &doubt{contradiction: c, since: map[spiffeid.ID]time.Time{}}
+		}
+
+		lasting.against = c.against
+
+		for _, other := range c.against {
+			if _, known := lasting.since[other]; !known {
+				lasting.since[other] = now
+			}
+		}
+
+		d.open[key] = lasting
+	}
+
+	for _, lasting := range d.open {
+		if from, is := lasting.convicts(all, now); is {
+			node = lasting.describe()
+			node.Distrusted = now
+
+			return node, from, true
+		}
+	}
+
+	return node, from, false
+}
+
+// convicts reports whether most of the nodes that answer have contradicted a node for long enough, and how
+// far they are.
+func (d *doubt) convicts(all []Testimony, now time.Time) (from directory.Position, is bool) {
+	against, others := 0, 0
+
+	for _, testimony := range all {
+		if testimony.Node == d.node {
+			continue
+		}
+
+		others++
+
+		since, is := d.since[testimony.Node]
+		if !is || !slices.Contains(d.against, testimony.Node) || now.Sub(since) < doubtFor {
+			continue
+		}
+
+		if against == 0 || testimony.At.Before(from) {
+			from = testimony.At
+		}
+
+		against++
+	}
+
+	return from, against >= doubtLeast && 2*against > others
+}
+
+// describe returns the doubt for operators.
+func (d *doubt) describe() Doubtful {
+	doubtful := Doubtful{Node: d.node, Key: d.kid}
+
+	for _, since := range d.since {
+		if doubtful.Since.IsZero() || since.Before(doubtful.Since) {
+			doubtful.Since = since
+		}
+	}
+
+	switch d.kind {
+	case doubtPosition:
+		doubtful.What = fmt.Sprintf("it states position %s, which no other node has reached", d.at)
+	case doubtInvented:
+		doubtful.What = fmt.Sprintf("it announces change %d of registration %s, which other nodes don't", d.at.Revision,
+			d.rid)
+	case doubtOmitted:
+		doubtful.What = fmt.Sprintf("it leaves out change %d of registration %s, which other nodes announce",
+			d.at.Revision, d.rid)
+	}
+
+	return doubtful
+}
+
+// distrust notes that a node's word is not taken any more.
+func (d *doubts) distrust(node Doubtful) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if d.distrusted == nil {
+		d.distrusted = map[spiffeid.ID]Doubtful{}
+	}
+
+	d.distrusted[node.Node] = node
+	d.open = nil
+	delete(d.reached, node.Node)
+}
+
+// distrusts reports whether a node's word is not taken.
+func (d *doubts) distrusts(node spiffeid.ID, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	found, is := d.distrusted[node]
+	if is && now.Sub(found.Distrusted) >= distrustFor {
+		delete(d.distrusted, node)
+
+		is = false
+	}
+
+	return is
+}
+
+// list returns the nodes that are distrusted, and those that have been contradicted for long.
+func (d *doubts) list(now time.Time) (all []Doubtful) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	for _, node := range d.distrusted {
+		if now.Sub(node.Distrusted) < distrustFor {
+			all = append(all, node)
+		}
+	}
+
+	for _, lasting := range d.open {
+		node := lasting.describe()
+		known := slices.ContainsFunc(all, func(other Doubtful) bool { return other.Node == node.Node })
+
+		if !known && now.Sub(node.Since) >= doubtFor {
+			all = append(all, node)
+		}
+	}
+
+	slices.SortFunc(all, func(a, b Doubtful) int { return a.Since.Compare(b.Since) })
+
+	return all
+}
+
+// Distrusts reports whether the word of a key's node is not taken, because other nodes of the origin
+// contradict it.
+func (o *Origin) Distrusts(kid string) bool {
+	return o.Doubts.any() && o.Doubts.distrusts(o.NodeOf(kid), time.Now())
+}
+
+// any reports whether a node may be distrusted.
+func (d *doubts) any() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	return len(d.distrusted) > 0
+}
+
+// distrust refuses the word of a node from now on, and pulls the origin's streams again from the others,
+// which are at least as far as the position from.
+func (o *Origin) distrust(node Doubtful, from directory.Position) error {
+	if err := o.change.Lock(o.Store); err != nil {
+		return err
+	}
+
+	defer o.change.Unlock()
+
+	if o.HasEnded() {
+		return nil
+	}
+
+	o.Doubts.distrust(node)
+	o.Cfg.Doubted(o.Domain, node)
+
+	return o.repull(from)
+}
+
+// unannounced returns the keys whose entries are removed at the end of a repeated pull, unless the origin
+// announced them again: those that are revoked, and those of distrusted nodes.
+func (o *Origin) unannounced() map[string]bool {
+	if !o.Doubts.any() {
+		return o.Keys.revokedKeys()
+	}
+
+	keys := map[string]bool{}
+	for kid := range o.Keys.revokedKeys() {
+		keys[kid] = true
+	}
+
+	documents := o.Keys.documents()
+	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
+		documents = append([]*signed.KeyDocument{doc}, documents...)
+	}
+
+	for _, doc := range documents {
+		for _, key := range doc.Keys {
+			if o.Doubts.distrusts(key.Node, time.Now()) {
+				keys[key.KeyID()] = true
+			}
+		}
+	}
+
+	return keys
+}
