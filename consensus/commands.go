@@ -31,6 +31,11 @@ func checkCommand(cfg *Config, replica *Replica, command *state.Command, committ
 	case !traced:
 		return nil
 	case order.Action == directory.ActionFarewell && cfg.CheckFarewell != nil:
+		// The leader has checked a farewell before it left it out for members of an earlier release.
+		if pending != nil && order.Peering.Farewell == nil && replica.Written().Log < state.StrictVersion {
+			return nil
+		}
+
 		return cfg.CheckFarewell(order.Peering, order.Judged)
 	case order.Node, cfg.CheckOperator == nil:
 		return nil
@@ -103,8 +108,13 @@ func (i *inspector) pendingPolicies(version, last uint64, behind []*raft.Log) (t
 		}
 	}
 
+	first, err := i.storage.disk.Logs.FirstIndex()
+	if err != nil {
+		return nil // nothing is judged by what can't be read
+	}
+
 	var entry raft.Log
-	for index := i.replica.progress.applied.Load() + 1; index <= last; index++ {
+	for index := max(first, i.replica.progress.applied.Load()+1); index <= last; index++ {
 		if err := i.storage.disk.Logs.GetLog(index, &entry); err == nil {
 			add(&entry)
 		}
@@ -135,12 +145,12 @@ func (i *inspector) confirmedDecision(from spiffeid.ID, decided state.Decision) 
 }
 
 // answerDecision answers another member what operators have decided, as applied here, and the hash of an
-// entry of the log if it is applied here.
+// entry of the log if it is committed here.
 func (i *inspector) answerDecision(request *message.DecisionRequest) *message.DecisionAnswer {
 	answer := &message.DecisionAnswer{Decision: i.replica.decision()}
 
 	var entry raft.Log
-	if request.Entry != 0 && request.Entry <= i.replica.progress.applied.Load() &&
+	if request.Entry != 0 && request.Entry <= i.group.raft.AppliedIndex() &&
 		i.storage.disk.Logs.GetLog(request.Entry, &entry) == nil {
 		answer.Entry = directory.HashOf(entry.Data)
 	}

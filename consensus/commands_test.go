@@ -271,13 +271,22 @@ func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
 		}
 		past := state.New(alpha, nil)
 		long := &Replica{config: s.cfg, state: past}
+		long.noteAbsence(time.Now().Add(-awayFor - time.Second))
+
+		// What others make of the committed time later doesn't matter.
+		recent := &Replica{config: s.cfg, state: past}
+		recent.noteAbsence(time.Now())
+
 		present := s.Replica
 
 		for _, c := range []struct {
 			replica *Replica
 			silent  bool
 			want    bool
-		}{{present, false, false}, {present, true, false}, {long, false, false}, {long, true, true}} {
+		}{
+			{present, false, false}, {present, true, false}, {long, false, false}, {long, true, true},
+			{recent, true, false},
+		} {
 			if c.silent {
 				d.net.isolate(d.members[third].Address)
 			}
@@ -359,4 +368,25 @@ func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
 		d.settled()
 		d.equalStates()
 	})
+}
+
+// Members of an earlier release read no farewell, so their leader leaves it out of the log once it has
+// checked it: followers take the command without it.
+func TestAFarewellThatTheLeaderLeftOutIsTaken(t *testing.T) {
+	was := state.Peer{Domain: beta, State: directory.PeeringActive}
+	ended := state.Command{
+		Amend:  &state.Amend{Was: was, Peer: state.Peer(directory.Peering(was).Ended(true))},
+		Origin: &state.Origin{},
+	}
+	cfg := &Config{CheckFarewell: func(*directory.PeeringChange, time.Time) error { return errors.New("refused") }}
+	replica := newReplica(cfg, nil)
+	coming := func(uint64) [][]byte { return nil }
+
+	if err := checkCommand(cfg, replica, &ended, 0, coming); err != nil {
+		t.Errorf("a follower: %v", err)
+	}
+
+	if err := checkCommand(cfg, replica, &ended, 0, nil); err == nil {
+		t.Error("the leader takes it unchecked")
+	}
 }

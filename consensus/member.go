@@ -188,6 +188,13 @@ func (s *Store) startRaft(log hclog.Logger) error {
 
 		running.Begin()
 
+		if err != nil {
+			return err
+		}
+
+		_, newest, err := newestCommands(s.storage.disk)
+		s.Replica.noteAbsence(time.UnixMilli(newest.Time))
+
 		return err
 	})
 	if err != nil {

@@ -199,7 +199,7 @@ func (p *peers) confirmed(from spiffeid.ID, ask *message.DecisionRequest,
 		silent = silent && answer == nil
 	}
 
-	return silent && p.replica.away()
+	return silent && p.replica.away.Load()
 }
 
 // vouched asks the known voters whether id is a voter, too. One that says so is enough:

@@ -32,6 +32,7 @@ type Replica struct {
 	marks    *marker
 	progress readProgress
 	settled  atomic.Bool                  // has led or caught up since it was opened
+	away     atomic.Bool                  // was away before it was opened, and has not caught up
 	summary  atomic.Pointer[stateSummary] // for reads that must not wait while an entry is applied
 
 	mu            sync.RWMutex
@@ -187,6 +188,11 @@ func (r *Replica) notifyChanged() {
 
 	r.now = now
 	r.config.Index.Clock.Advance(now)
+
+	if r.away.Load() && r.config.Clock.Now().Sub(now) <= awayFor {
+		r.away.Store(false)
+	}
+
 	r.summary.Store(&stateSummary{
 		position: history.Position(),
 		restored: history.Restored(),
@@ -504,16 +510,22 @@ func (r *Replica) decision() state.Decision {
 	return r.state.Decision()
 }
 
-// away reports whether this member has applied nothing for so long that authorities of its domain may have
-// been replaced. A running domain writes more often: its nodes attest their keys again.
-func (r *Replica) away() bool {
-	var committed time.Time
-	r.view(func(s *state.State) { committed = time.UnixMilli(s.History().Now()) })
-
-	return r.config.Clock.Now().Sub(committed) > awayFor
-}
-
+// awayFor is the absence of a member after which authorities of its domain may have been replaced. A
+// running domain writes more often: its nodes attest their keys again.
 const awayFor = 6 * time.Hour
+
+// noteAbsence notes whether this member was away for so long, by the time of the newest entry of its log. It
+// is called when the member starts, before it has a message of another one: later the thief of a member's key
+// could make committed time look old.
+func (r *Replica) noteAbsence(newest time.Time) {
+	r.view(func(s *state.State) {
+		if committed := time.UnixMilli(s.History().Now()); committed.After(newest) {
+			newest = committed
+		}
+	})
+
+	r.away.Store(r.config.Clock.Now().Sub(newest) > awayFor)
+}
 
 // unconfirmed reports whether a registration was restored and not refreshed since.
 func (r *Replica) unconfirmed(rid directory.RID) bool {

@@ -312,37 +312,48 @@ func snapshotReadableBy(reads Versions, path string) error {
 // logReadableBy is readableBy of the newest log entry with commands: versions never
 // fall, so those before it are no newer.
 func logReadableBy(disk *disk.Disk, reads Versions) error {
+	entry, batch, err := newestCommands(disk)
+	if err != nil || batch.Version <= reads.Log {
+		return err
+	}
+
+	return &backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: state.NewerLog(batch.Version, reads.Log)}
+}
+
+// A batchHeader is of a log entry with commands, of any version.
+type batchHeader struct {
+	Version uint  `cbor:"1,keyasint"`
+	Time    int64 `cbor:"2,keyasint"`
+}
+
+// newestCommands returns the newest log entry with commands; the zero values if it is none of the last
+// lookBack entries, or can't be read: Raft reads it again, and reports the defect.
+func newestCommands(disk *disk.Disk) (entry raft.Log, batch batchHeader, err error) {
 	last, err := disk.Logs.LastIndex()
 	if err != nil {
-		return err
+		return entry, batch, err
 	}
 
 	first, err := disk.Logs.FirstIndex()
 	if err != nil {
-		return err
+		return entry, batch, err
 	}
 
 	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
-		var entry raft.Log
-		if err := disk.Logs.GetLog(index, &entry); err != nil {
-			return nil // Raft reads it again, and reports the defect
+		if disk.Logs.GetLog(index, &entry) != nil {
+			break
 		}
 
 		if entry.Type != raft.LogCommand {
 			continue
 		}
 
-		var batch struct {
-			Version uint `cbor:"1,keyasint"`
-		}
-		if err := cbor.Unmarshal(entry.Data, &batch); err == nil && batch.Version > reads.Log {
-			err := state.NewerLog(batch.Version, reads.Log)
-
-			return &backup.EntryError{Entry: index, Term: entry.Term, Err: err}
+		if cbor.Unmarshal(entry.Data, &batch) != nil {
+			break
 		}
 
-		return nil
+		return entry, batch, nil
 	}
 
-	return nil
+	return raft.Log{}, batchHeader{}, nil
 }

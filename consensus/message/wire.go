@@ -44,8 +44,8 @@ var lenient, _ = cbor.DecOptions{
 // Unmarshal decodes a message and ignores unknown members.
 func Unmarshal(data []byte, into Message) error { return lenient.Unmarshal(data, into) }
 
-// MaxBody bounds a message, in bytes.
-const MaxBody = 1 << 20
+// MaxBody bounds a message, in bytes: a change of a peering has the bundle before and after it.
+const MaxBody = 2 << 20
 
 // TypeCBOR is the media type of messages.
 const TypeCBOR = "application/cbor"

@@ -31,7 +31,6 @@ func (o *Origin) AcceptPage(ctx context.Context, page *Page,
 	}
 
 	if code == protocol.CodeApplied {
-		o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 		o.Moved()
 	}
 
@@ -62,6 +61,8 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	if err != nil {
 		return "", err
 	}
+
+	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 
 	_, step := span.Start(ctx, span.Index)
 	o.Apply(feed, stream, changes, page)
