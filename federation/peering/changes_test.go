@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,10 +29,27 @@ import (
 type countedLog struct {
 	log
 
+	mu        sync.Mutex // guards the agreements against put
 	puts      int
 	err       error
 	unsettled bool
 	changed   chan struct{}
+}
+
+func (l *countedLog) Peerings() []directory.Peering {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.log.Peerings()
+}
+
+// put is the change of another node.
+func (l *countedLog) put(next directory.Peering) {
+	l.mu.Lock()
+	l.all = []directory.Peering{next}
+	l.mu.Unlock()
+
+	l.agree()
 }
 
 func (l *countedLog) Settled() bool           { return !l.unsettled }
@@ -366,6 +384,7 @@ func TestADamagedFileIsNamed(t *testing.T) {
 func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
+			mu       sync.Mutex // guards the rest between the keeper and the test
 			fetched  peering.FetchedBundle
 			failure  error
 			proposal error
@@ -379,7 +398,12 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 		there := []directory.Peering{at}
 
 		keeper := peering.BundleKeeper{
-			Logger: slog.New(slog.NewTextHandler(&lines, nil)), Peerings: func() []directory.Peering { return there },
+			Logger: slog.New(slog.NewTextHandler(&lines, nil)), Peerings: func() []directory.Peering {
+				mu.Lock()
+				defer mu.Unlock()
+
+				return slices.Clone(there)
+			},
 			Same: func(_ spiffeid.TrustDomain, one, other []byte) bool { return string(one) == string(other) },
 			Fetch: func(_ context.Context, p directory.Peering) (peering.FetchedBundle, error) {
 				asked = append(asked, p.Endpoint.URL)
@@ -425,9 +449,11 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 			{peering.FetchedBundle{JWKS: []byte("d"), Again: time.Hour}, nil, nil, "two", 10 * time.Second, 1, 0, "d",
 				time.Hour + 11*time.Minute + 10*time.Second, ""},
 		} {
+			mu.Lock()
 			fetched, failure, proposal, asked, proposed = x.fetched, x.failure, x.proposal, nil, nil
 			there[0].Endpoint.URL = x.endpoint
 			lines.Reset()
+			mu.Unlock()
 
 			if i == 0 {
 				running.Go(func() { keeper.Run(ctx) })
@@ -450,7 +476,9 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 			}
 		}
 
+		mu.Lock()
 		there = nil
+		mu.Unlock()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 
@@ -507,9 +535,13 @@ func TestFetchesAreBounded(t *testing.T) {
 		running.Go(func() { keeper.Run(ctx) })
 		synctest.Wait()
 
+		mu.Lock()
+
 		if top != 16 {
 			t.Errorf("%d endpoints are asked at once", top)
 		}
+
+		mu.Unlock()
 
 		time.Sleep(16 * time.Second)
 		synctest.Wait()
@@ -532,11 +564,11 @@ func TestFetchesAreBounded(t *testing.T) {
 // A closeCounter is a body that counts how often one is closed.
 type closeCounter struct {
 	io.Reader
-	closed *int
+	closed *atomic.Int32
 }
 
 func (c closeCounter) Close() error {
-	*c.closed++
+	c.closed.Add(1)
 	return nil
 }
 
@@ -547,18 +579,19 @@ func (c closeCounter) Close() error {
 func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			asked, closed, released := 0, 0, 0
+			var asked, closed, released atomic.Int32
+
 			store := &countedLog{changed: make(chan struct{})}
 			store.all = []directory.Peering{active()}
 			agreements, _ := loadWith(t, store, t.TempDir(), func(directory.Peering) (*http.Client, func(), error) {
 				return &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-					asked++
+					asked.Add(1)
 
 					return &http.Response{
 						StatusCode: http.StatusServiceUnavailable, Body: closeCounter{strings.NewReader("no"),
 							&closed},
 					}, nil
-				})}, func() { released++ }, nil
+				})}, func() { released.Add(1) }, nil
 			})
 
 			ctx, cancel := context.WithCancel(t.Context())
@@ -568,23 +601,22 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			running.Go(func() { agreements.Run(ctx) })
 			synctest.Wait()
 
-			store.all[0] = store.all[0].Ended(false)
-			store.agree()
+			store.put(active().Ended(false))
 			time.Sleep(time.Minute)
 
 			if again {
-				store.all[0] = active()
-				store.agree()
+				store.put(active())
 				synctest.Wait()
 			}
 
-			before := asked
+			before := asked.Load()
 			time.Sleep(time.Hour)
 			synctest.Wait()
 
-			if before < 2 || (asked > before) == again || closed != asked || released != 1 {
+			if all := asked.Load(); before < 2 || (all > before) == again || closed.Load() != all ||
+				released.Load() != 1 {
 				t.Errorf("peering again %t: asked %d times, then %d; %d closed, %d clients released", again, before,
-					asked-before, closed, released)
+					all-before, closed.Load(), released.Load())
 			}
 
 			cancel()
