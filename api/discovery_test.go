@@ -170,6 +170,7 @@ func TestFiltersAreHard(t *testing.T) {
 		entry(t, alpha, "01JWNTC000000000000000000D", "three", 9,
 			`{"base":"https://agents.example.com/three","description":"Translates invoices","protocols":["mcp"]}`),
 	)
+
 	const three = "01JWNTC000000000000000000D"
 
 	for members, want := range map[string]string{

@@ -153,6 +153,7 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	defer func() { step.Done(err) }()
 
 	held, err := s.client.Hold(ctx, s.n, protocol.PathPages, values, protocol.MaxPage, min(ping, hold)+pingDelay)
+
 	if run.Err() != nil {
 		return "", issue, nil
 	}

@@ -77,7 +77,8 @@ func (c *Client) send(ctx context.Context, request *request, take func(*http.Res
 	var refusal error // the last answer of the directory; it says more than the end of ctx
 
 	unreached := 0 // addresses in a row to which no connection could be made
-	lasting := 0   // addresses in a row that are no nodes of this directory
+
+	lasting := 0 // addresses in a row that are no nodes of this directory
 	for attempt := 1; ; attempt++ {
 		address := c.addresses.next()
 

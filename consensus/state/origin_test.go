@@ -245,7 +245,7 @@ func TestACommandIsAppliedUnderThePolicyThatJudgedIt(t *testing.T) {
 // A command is judged at the leader's time, unless that is far from the committed one: then at that, at
 // which no old proof is in force.
 func TestTheTimeOfAJudgementIsNearTheCommittedOne(t *testing.T) {
-	committed := int64(genesis)
+	committed := genesis
 	for judged, want := range map[int64]int64{
 		0: committed, committed: committed, committed - 5000: committed - 5000, committed - 121_000: committed,
 		committed + 121_000: committed,

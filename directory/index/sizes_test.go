@@ -80,6 +80,7 @@ func TestSizesOwnTags(t *testing.T) {
 	}
 
 	before := heapInUse()
+
 	for _, e := range es[many:] {
 		x.Put(e)
 	}

@@ -142,6 +142,7 @@ func (conv *conversion) mcp() ([]byte, error) {
 		conv.refuse(!mcpURL.MatchString(v.Endpoint), "remotes (url "+v.Endpoint+" is neither http nor https)")
 
 		b = strictjson.AppendText(append(b, '{'), "type", cmp.Or(v.Transport, "streamable-http"))
+
 		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
 	})
 	conv.lose(projection.Vendor != "", "vendor")
