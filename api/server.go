@@ -22,7 +22,13 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 )
+
+// Bounds of the log lines about streams that a domain's agents end early.
+var failureRate = limit.Rate{PerSecond: 0.2, Burst: 20}
+
+const maxFailingDomains = 1024
 
 // surfaces are the handlers of all routes. The optional ones are nil if Config doesn't
 // have what they need.
@@ -161,6 +167,7 @@ func (s *Server) makeSurfaces() {
 		s.surfaces.invoke = &agents.Invoker{
 			Domain: cfg.Domain, Reader: reader, Gateway: cfg.Gateway, Limiter: s.limiter, MayInvoke: cfg.Policy.Invoke,
 			Frozen: cfg.Frozen, AuditLog: cfg.AuditLog, Logger: s.log,
+			Failures: limit.NewLines[spiffeid.TrustDomain](maxFailingDomains, failureRate),
 		}
 	}
 }

@@ -131,9 +131,9 @@ func (i *invocation) explain(ctx context.Context, err error) error {
 		return told
 	}
 
-	if i.g.lines.Allow() {
+	if skipped, due := i.g.lines.Take(i.e.Origin); due {
 		i.g.cfg.Logger.Info("calling an agent failed", "origin", i.e.Origin.Name(), "agent", i.e.Agent,
-			"request_id", i.in.RequestID, "err", err)
+			"request_id", i.in.RequestID, "skipped", skipped, "err", err)
 	}
 
 	switch caller := i.in.Caller; {

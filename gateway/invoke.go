@@ -18,8 +18,6 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"golang.org/x/time/rate"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/schema"
@@ -65,11 +63,10 @@ type Config struct {
 	Logger   *slog.Logger // slog's default if it is nil
 }
 
-// Lines of the log about agents that can't be reached: any caller causes one by each call.
-const (
-	failureLineEvery = 5 * time.Second
-	failureLines     = 20 // at once
-)
+// Bounds of the log lines about a domain's agents that can't be reached: any caller causes one by each call.
+var failureRate = limit.Rate{PerSecond: 0.2, Burst: 20}
+
+const maxFailingDomains = 1024
 
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for
 // concurrent use.
@@ -80,7 +77,7 @@ type Gateway struct {
 	rateLimits rateLimits
 	tokens     tokens
 	sessions   sessions
-	lines      *rate.Limiter // of the log, about agents that can't be reached
+	lines      *limit.Lines[spiffeid.TrustDomain] // of the log, about agents that can't be reached
 	lifecycle
 }
 
@@ -94,7 +91,7 @@ func New(cfg Config) *Gateway {
 	cfg.PerSecond = cmp.Or(cfg.PerSecond, DefaultPerSecond)
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	gateway := &Gateway{cfg: cfg, lines: rate.NewLimiter(rate.Every(failureLineEvery), failureLines)}
+	gateway := &Gateway{cfg: cfg, lines: limit.NewLines[spiffeid.TrustDomain](maxFailingDomains, failureRate)}
 	gateway.lifecycle.init()
 	gateway.judgements.init(cfg.Division)
 	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond, cfg.Division)

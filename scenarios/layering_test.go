@@ -134,7 +134,7 @@ var layers = map[string][]string{
 		"api/view", "api/wire", "directory/span"},
 	"api/agents": {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson",
 		"discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view",
-		"api/wire", "discovery/content", "directory/span"},
+		"api/wire", "discovery/content", "directory/span", "limit"},
 	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/view", "directory/span"},
 	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery",

@@ -25,6 +25,7 @@ import (
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A Gateway invokes agents for this node's callers. Its errors are *directory.Error, or
@@ -57,6 +58,7 @@ type Invoker struct {
 	Frozen    func() []spiffeid.TrustDomain // domains whose agents are not invoked; may be nil
 	AuditLog  AuditLog                      // may be nil
 	Logger    *slog.Logger
+	Failures  *limit.Lines[spiffeid.TrustDomain] // samples the log lines about streams of a domain's agents
 }
 
 // Invoke answers POST /agents/{id}/invoke and POST /agents/{id}/{operation} (cui 5;
@@ -218,7 +220,10 @@ func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.
 	w.WriteHeader(reply.Status)
 
 	if err := forward(w, rc, reply); err != nil {
-		v.Logger.Info("an agent's stream ended early", "request_id", c.RequestID, "err", err)
+		if skipped, due := v.Failures.Take(entry.Origin); due {
+			v.Logger.Info("an agent's stream ended early", "request_id", c.RequestID, "skipped", skipped, "err", err)
+		}
+
 		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
 	}
 
