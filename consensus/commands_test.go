@@ -158,7 +158,7 @@ func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
 // most voters would not acknowledge is refused before it is in the log, and one that a single voter would
 // not takes effect at all members: no honest command stops a domain.
 //
-// Requirement: SEC-012, CORE-010
+// Requirement: SEC-012
 func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var without [3]atomic.Bool // the operator's authority
@@ -220,7 +220,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 // A member that was away while an operator's command came and the authority that signed its proof was
 // replaced takes the command if another voter has applied it.
 //
-// Requirement: SEC-012, CORE-010
+// Requirement: SEC-012
 func TestAMemberThatWasAwayTakesCommandsOfReplacedAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replaced atomic.Bool
@@ -308,7 +308,7 @@ func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
 // Policies that permit and forbid, and orders, come at once at all members: each order takes effect or is
 // refused, no member reports another, and the domain goes on.
 //
-// Requirement: SEC-012, CORE-010
+// Requirement: SEC-012
 func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &refusalRecord{}

@@ -38,6 +38,8 @@ func TestAnswersOfAgentsAreBounded(t *testing.T) {
 
 		if strings.HasPrefix(r.URL.Path, "/events") {
 			w.Header().Set("Content-Type", "text/event-stream")
+
+			_, _ = io.WriteString(w, "data: ")
 		}
 
 		_, _ = io.WriteString(w, answer)
@@ -50,7 +52,7 @@ func TestAnswersOfAgentsAreBounded(t *testing.T) {
 			}
 		}
 
-		_, _ = io.WriteString(w, `"`)
+		_, _ = io.WriteString(w, "\"\n\n")
 	})
 
 	t.Cleanup(func() { close(over) }) // before the server's, which waits for its handlers
