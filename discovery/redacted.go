@@ -39,35 +39,49 @@ type redactedFinder struct {
 }
 
 // as returns the finder of a redaction, or nil if there is no room for one more.
-func (f *Finder) as(sight directory.Redaction) *Finder {
-	f.parts.mu.Lock()
-	defer f.parts.mu.Unlock()
+func (f *Finder) as(sight directory.Redaction) *Finder { return f.parts.finder(f.cfg, sight) }
+
+// finder returns the finder of a redaction, which it makes by cfg if there is none.
+func (ps *redactedFinders) finder(cfg Config, sight directory.Redaction) *Finder {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 
 	now := time.Now()
-	if p, ok := f.parts.all[sight]; ok {
+	if p, ok := ps.all[sight]; ok {
 		p.used = now
 		return p.finder
 	}
 
-	if f.parts.closed || !f.parts.room(now) {
+	if ps.closed || !ps.room(now) {
 		return nil
 	}
 
-	cfg := f.cfg
 	cfg.redaction, cfg.Embedder = sight, nil
 
 	finder, err := New(cfg)
 	if err != nil {
-		return nil // of a configuration that was taken for f
+		return nil // of a configuration that was taken before
 	}
 
-	if f.parts.all == nil {
-		f.parts.all = map[directory.Redaction]*redactedFinder{}
+	if ps.all == nil {
+		ps.all = map[directory.Redaction]*redactedFinder{}
 	}
 
-	f.parts.all[sight] = &redactedFinder{finder, now}
+	ps.all[sight] = &redactedFinder{finder, now}
 
 	return finder
+}
+
+// finders returns the finders of all redactions.
+func (ps *redactedFinders) finders() (all []*Finder) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+
+	for _, p := range ps.all {
+		all = append(all, p.finder)
+	}
+
+	return all
 }
 
 // room makes room for one more index, by dropping one that was not used for a while. The
@@ -135,16 +149,7 @@ func (f *Finder) followParts(ctx context.Context) error {
 		gone.Close()
 	}
 
-	f.parts.mu.Lock()
-
-	var all []*Finder
-	for _, p := range f.parts.all {
-		all = append(all, p.finder)
-	}
-
-	f.parts.mu.Unlock()
-
-	for _, part := range all {
+	for _, part := range f.parts.finders() {
 		if err := part.CatchUp(ctx); err != nil {
 			return err
 		}

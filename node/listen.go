@@ -125,11 +125,16 @@ type dialledConn struct {
 
 // Close implements net.Conn.
 func (c *dialledConn) Close() error {
-	c.all.mu.Lock()
-	delete(c.all.byConn, c)
-	c.all.mu.Unlock()
+	c.all.forget(c)
 
 	return c.Conn.Close()
+}
+
+func (d *dialledConns) forget(c *dialledConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	delete(d.byConn, c)
 }
 
 // handshake completes the handshake of a client that has dialled host, and remembers the connection

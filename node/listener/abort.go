@@ -44,9 +44,4 @@ func closeStranger(ctx context.Context) {
 	}
 }
 
-func (c *limitedConn) isStranger() bool {
-	c.limiter.mu.Lock()
-	defer c.limiter.mu.Unlock()
-
-	return c.client.Kind == limit.Stranger
-}
+func (c *limitedConn) isStranger() bool { return c.limiter.clientAt(c).Kind == limit.Stranger }

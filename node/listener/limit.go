@@ -288,6 +288,14 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 	return true
 }
 
+// remove gives the place of a connection back that is closed.
+func (l *connLimiter) remove(conn *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.leave(conn)
+}
+
 // leave gives the place of a connection back. The lock is held.
 func (l *connLimiter) leave(conn *limitedConn) {
 	l.endIdle(conn)
@@ -304,13 +312,25 @@ func (l *connLimiter) leave(conn *limitedConn) {
 	}
 }
 
+// isPending reports whether a connection waits for its client to be known.
+func (l *connLimiter) isPending(conn *limitedConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return conn.queued != nil
+}
+
+// clientAt returns the client of a connection, as far as it is known.
+func (l *connLimiter) clientAt(conn *limitedConn) limit.Caller {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return conn.client
+}
+
 // timeout closes a connection that is still pending.
 func (c *limitedConn) timeout() {
-	c.limiter.mu.Lock()
-	late := c.queued != nil
-	c.limiter.mu.Unlock()
-
-	if late {
+	if c.limiter.isPending(c) {
 		c.limiter.config.Rejected()
 		_ = c.Close()
 	}
@@ -318,9 +338,7 @@ func (c *limitedConn) timeout() {
 
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
-	c.limiter.mu.Lock()
-	c.limiter.leave(c)
-	c.limiter.mu.Unlock()
+	c.limiter.remove(c)
 
 	return c.Conn.Close()
 }

@@ -110,14 +110,20 @@ func (a *Log) intendRefresh(event directory.AuditEvent) (func(directory.AuditEve
 	return func(e directory.AuditEvent) { a.refreshes.add(by, refreshed, e.Outcome == directory.OutcomeOK) }, nil
 }
 
+// drain returns the counts of all callers, and begins anew.
+func (r *refreshes) drain() map[caller]*refreshCount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	callers := r.callers
+	r.callers = nil
+
+	return callers
+}
+
 // tallyRefreshes writes the counts of refreshes without lines, and begins the next window.
 func (a *Log) tallyRefreshes() {
-	a.refreshes.mu.Lock()
-	callers := a.refreshes.callers
-	a.refreshes.callers = nil
-	a.refreshes.mu.Unlock()
-
-	for by, count := range callers {
+	for by, count := range a.refreshes.drain() {
 		a.counted(by, directory.OutcomeOK, count.ok)
 		a.counted(by, "refused", count.failed)
 	}

@@ -15,7 +15,7 @@ import (
 // An activeSet is a set of policies in force and a cache of its decisions. Each
 // question is answered by one activeSet, so that no decision mixes two.
 type activeSet struct {
-	p       *Policy
+	in      *surroundings
 	set     slicedSet
 	text    []byte
 	version uint64
@@ -107,7 +107,7 @@ func (q *activeSet) see(
 	streamed func(directory.Identity, *directory.Entry) directory.Decision,
 ) directory.Decision {
 	slice := q.set[ask]
-	r := registration{own: entry.Origin == q.p.domain}
+	r := registration{own: entry.Origin == q.in.domain}
 	keep(slice, looksAtAgent, &r.agent, entry.Agent)
 	keep(slice, looksAtOwner, &r.owner, entry.Owner.String)
 	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
@@ -120,7 +120,7 @@ func (q *activeSet) see(
 	}
 
 	decision := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
-		return q.decide(ask, q.p.identity(id), r.entity(slice.uses, nil), types.Record{})
+		return q.decide(ask, q.in.identity(id), r.entity(slice.uses, nil), types.Record{})
 	})
 	if r.streamed { // a peer's identity sees no more than the stream to its domain holds
 		decision.Redaction = decision.Redaction.And(stream.Redaction)
@@ -144,7 +144,7 @@ func (q *activeSet) renew(entry *directory.Entry) directory.Decision {
 
 	return q.remember(question{askRegister, uidOf(entry.Owner), r}, func() directory.Decision {
 		resource := r.entity(slice.uses, entry.Projection())
-		return q.decide(askRegister, q.p.identity(entry.Owner), resource, types.Record{})
+		return q.decide(askRegister, q.in.identity(entry.Owner), resource, types.Record{})
 	})
 }
 
@@ -166,7 +166,7 @@ func keep[V string | func() string](s *slice, which attributes, to *string, valu
 // passed on to identities of a third domain.
 func (q *activeSet) streamed(id directory.Identity, entry *directory.Entry) directory.Decision {
 	peer, ok := id.SPIFFE()
-	if !ok || peer.MemberOf(q.p.domain) {
+	if !ok || peer.MemberOf(q.in.domain) {
 		return directory.Decision{}
 	}
 
@@ -256,7 +256,7 @@ type principal struct {
 	entity func() types.Entity
 }
 
-func (p *Policy) identity(id directory.Identity) principal {
+func (s *surroundings) identity(id directory.Identity) principal {
 	uid := uidOf(id)
 
 	return principal{uid, func() types.Entity {
@@ -271,7 +271,7 @@ func (p *Policy) identity(id directory.Identity) principal {
 		return types.Entity{
 			UID: uid,
 			Attributes: types.NewRecord(types.RecordMap{
-				"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain) || hasPrefix(id, p.own)),
+				"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(s.domain) || hasPrefix(id, s.own)),
 				"domain": types.String(spiffe.TrustDomain().Name()),
 				"path":   types.String(spiffe.Path()),
 			}),

@@ -88,10 +88,9 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 // to none.
 func (p *Policy) assuming(exported bool) *Policy {
 	q := p.current.Load()
-	assumed := &Policy{
-		domain: p.domain, visibility: p.visibility, own: p.own, builtIn: p.builtIn,
-		exported: func(spiffeid.TrustDomain) bool { return exported },
-	}
+	in := *p.surroundings
+	in.exported = func(spiffeid.TrustDomain) bool { return exported }
+	assumed := &Policy{surroundings: &in, visibility: p.visibility, builtIn: p.builtIn}
 	assumed.enforce(q.set, q.text, q.version)
 
 	return assumed

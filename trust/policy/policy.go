@@ -26,13 +26,19 @@ var (
 // registrations are exported to peers. It denies by default, and a forbid overrides a
 // permit. Apply never calls it. It is safe for concurrent use.
 type Policy struct {
-	domain     spiffeid.TrustDomain
+	*surroundings
 	visibility directory.Visibility
-	exported   func(peer spiffeid.TrustDomain) bool // see Exports
-	own        []string                             // see Adopt
 	builtIn    *activeSet
 	current    atomic.Pointer[activeSet]
 	setting    sync.Mutex // held to replace current
+}
+
+// surroundings are what a decision depends on besides the policies and the question. They are set
+// before the first question.
+type surroundings struct {
+	domain   spiffeid.TrustDomain
+	exported func(peer spiffeid.TrustDomain) bool // see Exports
+	own      []string                             // see Adopt
 }
 
 // New returns a built-in policy set for the directory of domain: "shipped" or
@@ -55,7 +61,7 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, visibili
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 
-	policy := &Policy{domain: domain, visibility: visibility}
+	policy := &Policy{surroundings: &surroundings{domain: domain}, visibility: visibility}
 	policy.builtIn = &activeSet{set: set, text: text}
 	policy.enforce(set, text, 0)
 
@@ -71,8 +77,10 @@ func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
 
 // replace makes next the set in force. The caller holds setting.
 func (p *Policy) replace(next *activeSet) {
-	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{},
-		map[viewOf]*view{}
+	next.in = p.surroundings
+	next.over = make(chan struct{})
+	next.known = map[question]directory.Decision{}
+	next.views = map[viewOf]*view{}
 
 	old := p.current.Load()
 	if old != nil {
@@ -264,7 +272,7 @@ func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner direct
 	visibility directory.Visibility, proj *directory.Projection) directory.Decision {
 	slice := q.set[askExport]
 	r := registration{visible: visibility.Mesh || slices.Contains(visibility.Peers, peer)}
-	r.exported = slice.looksAt(looksAtExported) && q.p.exported != nil && q.p.exported(peer)
+	r.exported = slice.looksAt(looksAtExported) && q.in.exported != nil && q.in.exported(peer)
 	keep(slice, looksAtAgent, &r.agent, agent)
 	keep(slice, looksAtOwner, &r.owner, owner.String)
 	keep(slice, looksAtVisibility, &r.visibility, visibility.String)
