@@ -35,6 +35,7 @@ var layers = map[string][]string{
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
 	"directory/signed":        {"directory", "directory/strictjson"},
+	"directory/checkpoint":    {"directory"}, // texts of transparency logs: checkpoints, policies, proofs
 	"directory/index":         {"directory", "directory/table", "directory/kinds", "directory/names"},
 	"directory/contain":       {},                                    // panics on foreign bytes
 	"directory/directorytest": {"directory", "directory/kinds"},      // domains, documents and assertions, for tests
@@ -55,7 +56,7 @@ var layers = map[string][]string{
 	"discovery/content":  {"directory", "discovery/analysis"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
 	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "directory/signed",
-		"directory/strictjson"},
+		"directory/strictjson", "directory/checkpoint"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
 		"consensus/stream", "consensus/transport", "directory/names", "directory/span"},
@@ -246,7 +247,7 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"federation/replica", "federation/evidence",
 	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
 	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest",
-	"directory/directorytest"}
+	"directory/directorytest", "directory/checkpoint"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -313,7 +314,7 @@ var homes = map[string][]string{
 	// what stays in the domain
 	"github.com/fxamacker/cbor/v2": {"consensus", "consensus/message", "consensus/state", "federation/store"},
 	// semver, sumdb/tlog
-	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},
+	"golang.org/x/mod":                   {"consensus", "consensus/state", "directory/checkpoint"},
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},
@@ -331,6 +332,7 @@ var homes = map[string][]string{
 	// differences of audit lines
 	"github.com/rogpeppe/go-internal/diff": {"trust/audit"},
 	"github.com/anishathalye/porcupine":    {testsOnly},
+	"filippo.io/torchwood":                 {testsOnly}, // judges what Roster writes of its ledger
 }
 
 // The packages import each other and libraries as the architecture permits.

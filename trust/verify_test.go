@@ -129,9 +129,9 @@ func signNote(k *Key, name, text string) string {
 	return text + "\n— " + name + " " + base64.StdEncoding.EncodeToString(line) + "\n"
 }
 
-// checkpoint gives a proof with a checkpoint that its domain has signed and that is right
+// signedCheckpoint gives a proof with a checkpoint that its domain has signed and that is right
 // but for one line.
-func checkpoint(line int, says string) func(*testing.T, *proofKit) *Proof {
+func signedCheckpoint(line int, says string) func(*testing.T, *proofKit) *Proof {
 	return func(t *testing.T, k *proofKit) *Proof {
 		const origin = "alpha.test/roster/1"
 		p := k.logged(t, k.proof(t), origin)
@@ -421,11 +421,12 @@ func TestVerifyNamesTheStep(t *testing.T) {
 
 			return p
 		}, nil, 0},
-		{"a checkpoint before the leaf", "inclusion", 13, ErrInclusion, checkpoint(1, "4\n"), nil, 0},
-		{"a checkpoint of a negative size", "inclusion", 13, ErrInclusion, checkpoint(1, "-1\n"), nil, 0},
-		{"a checkpoint whose size has a zero before it", "inclusion", 13, ErrInclusion, checkpoint(1, "010\n"), nil, 0},
-		{"a checkpoint with a short root", "inclusion", 13, ErrInclusion, checkpoint(2, "AAAA\n"), nil, 0},
-		{"a checkpoint without a root", "inclusion", 13, ErrInclusion, checkpoint(2, ""), nil, 0},
+		{"a checkpoint before the leaf", "inclusion", 13, ErrInclusion, signedCheckpoint(1, "4\n"), nil, 0},
+		{"a checkpoint of a negative size", "inclusion", 13, ErrInclusion, signedCheckpoint(1, "-1\n"), nil, 0},
+		{"a checkpoint whose size has a zero before it", "inclusion", 13, ErrInclusion,
+			signedCheckpoint(1, "010\n"), nil, 0},
+		{"a checkpoint with a short root", "inclusion", 13, ErrInclusion, signedCheckpoint(2, "AAAA\n"), nil, 0},
+		{"a checkpoint without a root", "inclusion", 13, ErrInclusion, signedCheckpoint(2, ""), nil, 0},
 	}
 
 	shown := map[string]bool{}
