@@ -48,6 +48,12 @@ func TestMCP(t *testing.T) {
 			fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http",`+
 				` "url": %q}]}`, url))
 	}
+	told := func(url, tools string) *directory.Entry {
+		return entry(t, directory.KindMCP, "m",
+			fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http",`+
+				` "url": %q}], "_meta": {"io.modelcontextprotocol.registry/publisher-provided": {"tools": %s}}}`,
+				url, tools))
+	}
 	woa := func(url, field string) *directory.Entry {
 		return entry(t, directory.KindWoA, "tr@host",
 			fmt.Sprintf(`{"woa_version": "1", "agents": [`+
@@ -71,6 +77,11 @@ func TestMCP(t *testing.T) {
 		{"no such tool", card(two.URL), "hum", `{"text":"a"}`, "", directory.NotFound},
 		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadInput},
 		{"the tool fails", card(one.URL), "", `{"text":"fail"}`, "", directory.AgentFailed},
+		{"told by the document", told(two.URL, `[{"name": "sing"}]`), "", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"told, and judged by the server's schema", told(two.URL, `["sing"]`), "", `{"text":5}`, "",
+			directory.BadInput},
+		{"not told by the document", told(two.URL, `["sing"]`), "say", `{"text":"a"}`, `{"text":"say:a"}`, ""},
+		{"no longer there", told(one.URL, `["say", "sing"]`), "sing", `{"text":"a"}`, "", directory.NotFound},
 		{"known to the registration",
 			aidip(t, two.URL, `"protocols": ["mcp"], "operations": [`+strings.ReplaceAll(translate, `"translate"`,
 				`"sing"`)+`]`), "", `{"text":"a"}`, `{"text":"sing:a"}`, ""},

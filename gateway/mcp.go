@@ -18,7 +18,7 @@ import (
 )
 
 // callMCP calls a tool of the agent's MCP server (gaikwad 5.3). Where the
-// registration doesn't tell the tools, the server is asked. A session that was kept
+// registration doesn't tell the tools and their schemas, the server is asked. A session that was kept
 // and that the server has forgotten meanwhile is replaced, once: nothing was done in it.
 func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	target := i.target()
@@ -81,7 +81,7 @@ func (i *invocation) ask(ctx context.Context, session *session, use *exchange, w
 // server is asked again.
 func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (name string, remembered bool,
 	err error) {
-	if i.contract.WoA.ToolField == "" && i.contract.Operations[0].Name != "" {
+	if i.contract.WoA.ToolField == "" && !i.asks {
 		return w.Name, false, nil
 	}
 

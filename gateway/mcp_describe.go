@@ -13,9 +13,12 @@ var ErrNothingSaid = errors.New("nothing is said there")
 // An MCPServer is the description that an MCP server gives when it is initialized.
 type MCPServer struct {
 	Name, Title, Version string
-	Tools                []string
+	Tools                []MCPTool
 	AllTools             bool // false if the server may have more tools than Tools
 }
+
+// An MCPTool is a tool that an MCP server lists. Its description may be empty.
+type MCPTool struct{ Name, Description string }
 
 // DescribeMCP initializes the MCP server at endpoint, lists its tools and ends the
 // session (jimenez A.2). It calls no tool. Of target, MaxBody and Timeout are the
@@ -51,7 +54,7 @@ func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target)
 
 	server.AllTools = missing == ""
 	for _, tool := range tools {
-		server.Tools = append(server.Tools, tool.Name)
+		server.Tools = append(server.Tools, MCPTool{tool.Name, tool.Description})
 	}
 
 	return server, nil

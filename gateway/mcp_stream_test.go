@@ -180,7 +180,7 @@ func TestMCPServerThatRepeatsItsCursor(t *testing.T) {
 	guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: s.authority.pool()})
 
 	said, err := guard.DescribeMCP(t.Context(), server.URL, gateway.Target{})
-	if err != nil || fmt.Sprint(said.Tools) != "[say]" || said.AllTools {
+	if err != nil || fmt.Sprint(said.Tools) != "[{say }]" || said.AllTools {
 		t.Errorf("%+v, %v", said, err)
 	}
 }

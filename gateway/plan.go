@@ -25,6 +25,7 @@ type plan struct {
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	a2a      a2aInterface      // the binding's, of an agent that speaks A2A
 	mutual   bool              // the agent says that it speaks mTLS
+	asks     bool              // the agent's server is asked for its tools: a server.json has their names alone
 	schemas  int               // bytes of the operations' schemas
 	size     int               // bytes, as it is counted
 }
@@ -119,9 +120,9 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 	}
 
 	first := p.contract.Operations[0].Name
+	p.asks = p.binding.Protocol == protocolMCP && (first == "" || is.document.Kind() == directory.KindMCP)
 	p.contract.Beyond = func(name string) bool {
-		return first == "" && p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A &&
-			hasSkill(p.contract.Projection, name)
+		return p.asks || p.binding.Protocol == protocolA2A && hasSkill(p.contract.Projection, name)
 	}
 
 	return p

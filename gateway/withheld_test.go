@@ -77,6 +77,16 @@ func TestWithheldOperationsShowInNoError(t *testing.T) {
 			}
 		}
 
+		if protocol == "mcp" { // likewise the tools in a server.json
+			told := entry(t, directory.KindMCP, "agent", fmt.Sprintf(`{"name": "test/agent", "remotes": [{"url": %q}],
+				"_meta": {"io.modelcontextprotocol.registry/publisher-provided": {"tools": ["canary"]}}}`, endpoint))
+			for _, operation := range []string{"", "unknown"} {
+				if got := s.outcome(t, told, directory.Withhold("_meta"), operation, `{}`); containsCanary(got, "") {
+					t.Errorf("%q of a server whose tools are withheld: %s", operation, got)
+				}
+			}
+		}
+
 		// A caller who sees them is helped as ever.
 		if got := s.outcome(t, withheld, directory.Redaction{}, "unknown", `{}`); !containsCanary(got, "") {
 			t.Errorf("%s: a caller who sees the operations is told %s", protocol, got)

@@ -188,7 +188,8 @@ var layers = map[string][]string{
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
 		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed", "directory/spelling"},
 	// rooms of cmd/roster: a package for each family of commands …
-	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client",
+	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api",
+		"api/client",
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
 		"directory/strictjson", "api/agents", "directory/names"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
@@ -210,7 +211,8 @@ var layers = map[string][]string{
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
-	"cmd/roster/fetch": {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
+	// the guard: imports fetch through it
+	"cmd/roster/fetch": {"cmd/roster/cli", "gateway", "directory", "directory/kinds"},
 	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials", "directory",
 		"directory/strictjson"},
 	// exit codes of their errors

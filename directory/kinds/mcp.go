@@ -20,6 +20,8 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 		Protocols:   []string{protocolMCP},
 		Status:      doc.text("status"),
 		Version:     doc.text("version"),
+
+		Capabilities: toolsOfMCP(doc),
 	}
 	if detail := doc.child("version_detail").text("version"); projection.Version == "" {
 		projection.Version = detail

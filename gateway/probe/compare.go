@@ -249,8 +249,13 @@ func compareMCP(server *gateway.MCPServer, agent string, kind directory.Kind,
 		}
 	}
 
-	if server.AllTools && len(less(tools, server.Tools)) > 0 {
-		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(server.Tools, " ")})
+	var listed []string
+	for _, tool := range server.Tools {
+		listed = append(listed, tool.Name)
+	}
+
+	if server.AllTools && len(less(tools, listed)) > 0 {
+		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(listed, " ")})
 	}
 
 	return ds

@@ -124,11 +124,11 @@ func TestAnMCPServerAgrees(t *testing.T) {
 		"another version":          {s{Name: "x", Version: "3"}, "x", directory.KindMCP, "x 2", "version"},
 		"no version registered":    {s{Name: "x", Version: "3"}, "x", directory.KindMCP, "x ", ""},
 		"no version said":          {s{Name: "x"}, "x", directory.KindMCP, "x 2", ""},
-		"its tools": {s{Name: "x", Tools: []string{"a", "t"}, AllTools: true}, "x",
+		"its tools": {s{Name: "x", Tools: []gateway.MCPTool{{Name: "a"}, {Name: "t"}}, AllTools: true}, "x",
 			directory.KindMCP, "x 2 t", ""},
-		"tools that it has not": {s{Name: "x", Tools: []string{"a"}, AllTools: true}, "x", directory.KindMCP,
-			"x 2 t", "capabilities"},
-		"tools not listed": {s{Name: "x", Tools: []string{"a"}}, "x", directory.KindMCP, "x 2 t", ""},
+		"tools that it has not": {s{Name: "x", Tools: []gateway.MCPTool{{Name: "a"}}, AllTools: true}, "x",
+			directory.KindMCP, "x 2 t", "capabilities"},
+		"tools not listed": {s{Name: "x", Tools: []gateway.MCPTool{{Name: "a"}}}, "x", directory.KindMCP, "x 2 t", ""},
 	} {
 		parts := strings.Split(x.registered, " ")
 

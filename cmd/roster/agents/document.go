@@ -14,6 +14,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/fetch"
 	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -35,6 +36,38 @@ func (r *registrant) recogniseKind() {
 
 	r.keeper.Options.Kind = string(kind)
 	r.session.Note("%s looks like %s; registering it with --kind %s.", r.file, kinds.Title(kind), kind)
+}
+
+// addTools asks the document's MCP server for its tools, and adds them to the document.
+func (r *registrant) addTools(ctx context.Context, asked *fetch.Options) error {
+	if r.keeper.Options.Kind != string(directory.KindMCP) {
+		return cli.Usage("--tools is for an MCP server.json; %s is registered as kind %s", r.file,
+			cmp.Or(r.keeper.Options.Kind, string(directory.KindAD)))
+	}
+
+	guard, err := asked.Guard(r.session.Console)
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+
+	tools, err := fetch.AddTools(ctx, guard, r.keeper.Document)
+
+	var invalid *directory.Error
+
+	switch {
+	case errors.As(err, &invalid):
+		return err
+	case err != nil:
+		return cli.Failed(cli.ExitFailed, "%s; nothing was registered", cli.FirstLine(err.Error())).
+			WithHint("Without --tools the server is registered without its tools.")
+	case tools.Note != "":
+		r.session.Note("Note: %s", tools.Note)
+	}
+
+	r.keeper.Document = tools.Document
+
+	return nil
 }
 
 // explainInvalid returns the failure of a document that the directory refused: the flag for

@@ -11,6 +11,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/fetch"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -27,6 +28,8 @@ func registerCommand(session connect.Session) *cobra.Command {
 		options  apiclient.RegisterOptions
 		lifetime cli.Lifetime
 		keep     bool
+		tools    bool
+		asked    fetch.Options
 	)
 	onExit := onExitKeep
 
@@ -52,7 +55,12 @@ resolve on this machine; the directory resolves none.
 A registration expires at the end of its lifetime unless it is refreshed. With --keep the
 command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime. It retries
 while the directory is unreachable, and registers again if the registration has expired. It
-ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the name.`,
+ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the name.
+
+With --tools the MCP server of a server.json is asked once, from this machine and without
+credentials, for its tools. Their names and descriptions are added to the document, at
+/_meta/io.modelcontextprotocol.registry~1publisher-provided/tools, so that the server is found
+by its tools.`,
 		Example: "  roster register weather-oslo agent.json --lt 3600\n" +
 			"  roster register weather-oslo card.json --keep --on-exit remove",
 		Args: cli.Args("NAME", "FILE"),
@@ -84,6 +92,16 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 				remove:  onExit == onExitRemove,
 				file:    args[1],
 			}
+			r.recogniseKind()
+
+			switch {
+			case tools:
+				if err := r.addTools(c.Context(), &asked); err != nil {
+					return err
+				}
+			case asked.Loopback || asked.Bundle != "":
+				return cli.Usage("--source-bundle and --insecure-loopback are for --tools")
+			}
 
 			return r.run(c.Context(), keep)
 		},
@@ -97,6 +115,8 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
 	flags.StringVar(&options.Owner, "owner", "",
 		"`IDENTITY` to register for (commissioning tools only; default: yourself)")
+	flags.BoolVar(&tools, "tools", false, "ask the MCP server for its tools, and add them to the document")
+	asked.AddFlags(cmd)
 	flags.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
 	flags.StringVar(&onExit, "on-exit", onExit,
 		"`ACTION` when --keep ends: keep the registration until it expires, or remove it")
@@ -142,8 +162,6 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 	if r.keeper.Client, err = r.session.Client(); err != nil {
 		return err
 	}
-
-	r.recogniseKind()
 
 	registered, err := r.keeper.Register(ctx)
 	if err != nil {

@@ -29,7 +29,12 @@ cards, or a registry's list: {"agents": [...]} with cards, or objects with an ag
 			`The agent's name is the server's name. A file or URL may hold one server.json, an array of
 them, or an MCP registry's list. Of a registry's list, the latest version of each server is
 imported, unless it is deleted; a note says how many documents were left out. For the URL of
-a registry, such as https://registry.example/v0/servers, all pages are read.`),
+a registry, such as https://registry.example/v0/servers, all pages are read.
+
+With --tools each server is asked once, from this machine and without credentials, for its
+tools. Their names and descriptions are added to the document, at
+/_meta/io.modelcontextprotocol.registry~1publisher-provided/tools, so that the server is found
+by its tools. A server that doesn't answer is registered all the same, with a warning.`),
 		importKindCommand(session, directory.KindOASF, "Register agents from OASF records",
 			`The agent's name is the record's name. A file or URL may hold one record or an array of them.
 AGNTCY directories speak gRPC, which this command doesn't: pull records into files with
@@ -74,6 +79,10 @@ Exit codes: 0 all documents imported, 1 some refused.`,
 	flags := cmd.Flags()
 	flags.StringVar(&im.origin, "source", "",
 		"`SOURCE` to record in imported_from, such as the URL of a registry (default: the file's name)")
+
+	if kind == directory.KindMCP {
+		flags.BoolVar(&im.tools, "tools", false, "ask each server for its tools, and add them to its document")
+	}
 
 	if kind == directory.KindA2A {
 		flags.StringArrayVar(&im.keyFiles, "card-key", nil,

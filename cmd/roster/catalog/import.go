@@ -31,6 +31,7 @@ type importer struct {
 	options apiclient.RegisterOptions
 	dryRun  bool
 	keep    bool   // keep running and refresh
+	tools   bool   // ask MCP servers for their tools
 	origin  string // source to record; empty for the files' names
 
 	keyFiles []string
@@ -64,6 +65,12 @@ func (im *importer) run(ctx context.Context, source string) error {
 	}
 
 	im.check(items)
+
+	if im.tools {
+		if err := im.addTools(ctx, items); err != nil {
+			return err
+		}
+	}
 
 	if im.dryRun {
 		im.compare(ctx, items)
@@ -168,6 +175,34 @@ func (im *importer) checkItem(i *item) error {
 	_, err = kinds.Project(i.Agent, document)
 
 	return err
+}
+
+// addTools asks the servers of all valid items for their tools, and adds them to the documents. A
+// server that doesn't answer is a warning.
+func (im *importer) addTools(ctx context.Context, items []*item) error {
+	guard, err := im.fetch.Guard(im.session.Console)
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+
+	return im.each(ctx, items, func(ctx context.Context, i *item) error {
+		tools, err := fetch.AddTools(ctx, guard, i.document)
+
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			i.Warnings = append(i.Warnings, cli.FirstLine(err.Error()))
+			return nil
+		case tools.Note != "":
+			i.Warnings = append(i.Warnings, tools.Note)
+		}
+
+		i.document = tools.Document
+
+		return nil
+	})
 }
 
 // each calls do for each item that was not refused, several at the same time. It stops at

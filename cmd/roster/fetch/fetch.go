@@ -35,7 +35,7 @@ func (o *Options) AddFlags(cmd *cobra.Command) {
 // Guard returns the client for foreign documents: https only, public addresses only,
 // without the caller's credentials. The caller closes it.
 func (o *Options) Guard(console *cli.Console) (*gateway.Guard, error) {
-	config := gateway.GuardConfig{Judge: o.Judge}
+	config := gateway.GuardConfig{Judge: o.Judge, InsecureLoopback: o.Loopback}
 	if o.Loopback {
 		config.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
