@@ -63,6 +63,8 @@ func changeOf(command *state.Command, result *state.Result, registrations *state
 		change.Action, change.Caller, change.RID = "transfer.close", command.CloseOffer.Caller, command.CloseOffer.RID
 	case command.Attest != nil:
 		change.Action, change.Target = "keys.attest", command.Attest.Node.String()
+	case command.Cosign != nil:
+		change.Action, change.Target, change.Silent = "witness.cosign", command.Cosign.Origin, true
 	default:
 		change.Action, change.Silent = "invoke", true
 	}

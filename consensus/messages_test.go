@@ -95,6 +95,9 @@ func everyMessage() []any {
 		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferAccept, Statement: 4,
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
+		&message.Request{Cosign: &message.Cosign{Checkpoint: state.Cosign{Origin: "beta.test/roster/1793491200", Old: 3,
+			Size: 4, Root: directory.Hash{5}, Note: "note"}, Proof: []directory.Hash{{6}}}},
+		&message.Reply{Epoch: 1, Revision: 2, CosignedAt: 1793577600},
 		&message.JoinRequest{Address: "n3:8402", Reads: nextReads, Empty: true},
 		&message.JoinRequest{
 			Address: "n3:8402", Reads: nextReads, History: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Fresh: true,

@@ -127,6 +127,10 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return &state.Command{Settle: p.withinShare(req.Settle)}, req.Settle.Check()
 	case req.Attest != nil:
 		return p.prepareKey(req.Attest)
+	case req.Cosign != nil:
+		return p.prepareCosign(req.Cosign, !req.From.IsZero())
+	case req.Witnessed != nil:
+		return &state.Command{Witnessed: req.Witnessed}, p.checkWitnessed(req.Witnessed)
 	case req.Revoke != nil:
 		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
 	}
@@ -228,6 +232,12 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	var changes bool
 
+	if !p.replica.IsWitness() {
+		without := *attest
+		without.Cosign = nil
+		attest = &without
+	}
+
 	err := p.replica.check(func(s *state.State) error {
 		changes = s.Keys().Changes(attest)
 		return s.Keys().CheckAttest(attest)
@@ -235,7 +245,7 @@ func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 
 	if err == nil && p.cfg.CheckAttestation != nil {
 		err = p.cfg.CheckAttestation(signed.SigningKey{
-			Public: attest.Public, Node: attest.Node, Attestations: attest.Attestations,
+			Public: attest.Public, Node: attest.Node, Cosign: attest.Cosign, Attestations: attest.Attestations,
 		})
 	}
 

@@ -161,7 +161,8 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 // document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 	_, err := s.forwarder.write(ctx,
-		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
+		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations,
+			Cosign: k.Cosign}})
 
 	return err
 }

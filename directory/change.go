@@ -139,6 +139,8 @@ type Outcome struct {
 	Granted  uint32   // seconds
 	// OfferUntil is when an offer of ownership ends: Unix seconds.
 	OfferUntil int64
+	// CosignedAt is the committed time at which a checkpoint was taken: Unix seconds.
+	CosignedAt int64
 	// Each has the results of a RefreshBatch, in the order of its items.
 	Each []RenewalResult
 	// StoredAnswer is the first answer to the key of a Claim; nil for the first request.

@@ -31,6 +31,9 @@ type Request struct {
 	Revoke   *state.Revoke   `cbor:"15,keyasint,omitempty"`
 	Amend    *state.Amend    `cbor:"16,keyasint,omitempty"`
 	Offer    *Offer          `cbor:"17,keyasint,omitempty"`
+	Cosign   *Cosign         `cbor:"18,keyasint,omitempty"`
+	// Witnessed is the leader's own.
+	Witnessed *state.Witnessed `cbor:"-"`
 
 	// Operator is the operator's request that asks for the change; nil if none does. Members of
 	// a release without it ignore it, so it counts only from state.TracedVersion on.
@@ -203,6 +206,12 @@ type Offer struct {
 	IfMatch   []uint64               `cbor:"7,keyasint"`
 }
 
+// Cosign is a checkpoint of another log, and the proof that it continues the last one.
+type Cosign struct {
+	Checkpoint state.Cosign     `cbor:"1,keyasint"`
+	Proof      []directory.Hash `cbor:"2,keyasint"`
+}
+
 // An Order is an operator's command whose effect is not a command of the log.
 type Order struct {
 	Verb Verb        `cbor:"1,keyasint"`
@@ -247,13 +256,15 @@ type Reply struct {
 	Kept *state.Answer `cbor:"12,keyasint,omitempty"`
 	// Of an offer of ownership: when it ends, Unix seconds.
 	OfferUntil int64 `cbor:"13,keyasint,omitempty"`
+	// Of a checkpoint that was taken: when, Unix seconds.
+	CosignedAt int64 `cbor:"14,keyasint,omitempty"`
 }
 
 // ReplyOf returns the reply for an outcome or error.
 func ReplyOf(out directory.Outcome, err error) *Reply {
 	if err == nil {
 		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created,
-			Granted: out.Granted, OfferUntil: out.OfferUntil}
+			Granted: out.Granted, OfferUntil: out.OfferUntil, CosignedAt: out.CosignedAt}
 		r.Each, r.Refused = packRenewed(out.Each)
 		r.Kept = (*state.Answer)(out.StoredAnswer)
 
@@ -279,7 +290,8 @@ func (r *Reply) Result() (directory.Outcome, error) {
 	each, err := unpackRenewed(r.Each, r.Refused)
 
 	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each,
-		StoredAnswer: (*directory.StoredAnswer)(r.Kept), OfferUntil: r.OfferUntil}, err
+		StoredAnswer: (*directory.StoredAnswer)(r.Kept), OfferUntil: r.OfferUntil,
+		CosignedAt: r.CosignedAt}, err
 }
 
 func packRenewed(each []directory.RenewalResult) (granted []uint32, refused []Unrenewed) {

@@ -528,7 +528,7 @@ func TestKeyDocuments(t *testing.T) {
 		return spiffeid.RequireFromString("spiffe://alpha.test/roster/node/" + n)
 	}
 	key := func(n string, b byte, att string) Command {
-		return Command{Attest: &Attest{node(n), append(make([]byte, 31), b), []string{att}}}
+		return Command{Attest: &Attest{node(n), append(make([]byte, 31), b), []string{att}, nil}}
 	}
 	d.at(1, Command{Peer: &peerBeta})
 

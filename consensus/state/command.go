@@ -63,6 +63,10 @@ type Command struct {
 	Accept     *Accept     `cbor:"30,keyasint,omitempty"`
 	CloseOffer *CloseOffer `cbor:"31,keyasint,omitempty"`
 
+	// From StrictVersion on.
+	Cosign    *Cosign    `cbor:"32,keyasint,omitempty"`
+	Witnessed *Witnessed `cbor:"33,keyasint,omitempty"`
+
 	commandNext
 }
 
@@ -73,7 +77,8 @@ func (c *Command) members() (count int) {
 		c.Attest != nil, c.Issue != nil, c.Peer != nil, c.Epoch != nil, c.Regrant != nil, c.Rules != nil,
 		c.Member != nil, c.Admit != nil, c.Renew != nil, c.Redeem != nil, c.Policy != nil, c.Claim != nil,
 		c.Settle != nil, c.Transfer != nil, c.Rebundle != nil, c.Revoke != nil, c.Amend != nil, c.Decide != nil,
-		c.Feature != nil, c.Order != nil, c.Offer != nil, c.Accept != nil, c.CloseOffer != nil, c.set(),
+		c.Feature != nil, c.Order != nil, c.Offer != nil, c.Accept != nil, c.CloseOffer != nil, c.Cosign != nil,
+		c.Witnessed != nil, c.set(),
 	} {
 		if set {
 			count++
@@ -228,6 +233,7 @@ type Attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
+	Cosign       []byte      `cbor:"4,keyasint,omitempty"` // the key by which the node cosigns, from StrictVersion on
 }
 
 // Revoke takes a signing key back, for good.

@@ -22,6 +22,7 @@
 //	PolicyState    the policy, and how far grants are decided by it
 //	Ownership      rules, quotas, held names, former owners
 //	Streams        the digests announced to each audience
+//	Witness        checkpoints of other logs that the domain cosigned, cosignatures of its own
 //	Registrations  registrations and their changes                    -> the three above
 //
 // # Rules of apply

@@ -29,6 +29,8 @@ func (s *State) Follows(had *State) error {
 			s.policy.current.Revision)
 	case s.Restored(had): // which begins another ledger
 		return nil
+	case s.witness.forgotten(&had.witness) != "":
+		return fmt.Errorf("it has cosigned less of %s than this member", s.witness.forgotten(&had.witness))
 	case now.ledger.size < before.ledger.size:
 		return fmt.Errorf("its ledger has %d leaves and this member's has %d", now.ledger.size, before.ledger.size)
 	case now.ledger.size == before.ledger.size && now.ledger.root() != before.ledger.root():

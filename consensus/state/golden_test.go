@@ -69,7 +69,7 @@ func everyCommand() []Command {
 		{Remove: &Remove{1, rid, ada, true, nil}},
 		{Expire: &Sweep{1, []directory.RID{rid}}},
 		{Announce: &Sweep{1, []directory.RID{rid}}},
-		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
+		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, nil}},
 		{Issue: &Issue{12}},
 		{Peer: &Peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"},
 			[]string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{},
@@ -130,6 +130,10 @@ func everyCommand() []Command {
 			Document: doc, Lifetime: 600, Granted: g, ImportedFrom: "https://registry.example"}},
 		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g, nil, "translator"},
 			Origin: judgedOrigin("/ad/r/translator/transfer")},
+		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, append(make([]byte, 31), 2)}},
+		{Cosign: &Cosign{"beta.test/roster/1793491200", 3, 4, directory.Hash{5},
+			"beta.test/roster/1793491200\n4\nBQ==\n\n— beta.test/roster/1793491200 AAAA\n"}},
+		{Witnessed: &Witnessed{1793491200, 3, directory.Hash{5}, "— beta.test/roster/1793491200/witness AAAA\n"}},
 	}
 }
 
@@ -205,8 +209,8 @@ func everyItem(t *testing.T) *State {
 		Endpoint: directory.BundleEndpoint{URL: "https://c/bundle", Profile: directory.ProfileSPIFFE,
 			ID: spiffeid.RequireFromPath(gamma, "/roster/node/1")},
 	}})
-	d.at(2, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}}})
-	d.at(2, Command{Attest: &Attest{node, append(make([]byte, 31), 1), []string{"a.b.c"}}})
+	d.at(2, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}, nil}})
+	d.at(2, Command{Attest: &Attest{node, append(make([]byte, 31), 1), []string{"a.b.c"}, nil}})
 	d.at(2, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")}})
 
 	d.register(3, ada, "kept", 600)
@@ -278,6 +282,13 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		s.members.byID[id] = member
 	}
 
+	for node, key := range s.keys.byNode {
+		key.Cosign = append(make([]byte, 31), 2)
+		s.keys.byNode[node] = key
+	}
+
+	s.witness.put(CosignedLog{"beta.test/roster/1793491200", 4, directory.Hash{5}, "note", genesis / 1000})
+	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n"}
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
@@ -302,6 +313,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Claims, func(v claimed) { note(v) }),
 		decodeEach(dec, h.Offers, func(v openOffer) { note(v) }),
 		decodeEach(dec, h.Decided, func(Command) {}),
+		decodeEach(dec, h.Cosigned, func(v CosignedLog) { note(v) }),
 		decodeEach(dec, h.Regs, func(v regSnapshot) { note(v) }),
 	)
 	for range h.Streams {

@@ -52,6 +52,7 @@ type keySnapshot struct {
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
 	Until        int64       `cbor:"4,keyasint,omitempty"` // as in rotatedKey; 0 for a key in use
+	Cosign       []byte      `cbor:"5,keyasint,omitempty"`
 }
 
 func newKeyring() Keyring {
@@ -59,7 +60,7 @@ func newKeyring() Keyring {
 }
 
 func (k keySnapshot) key() signed.SigningKey {
-	return signed.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
+	return signed.SigningKey{Public: k.Public, Node: k.Node, Cosign: k.Cosign, Attestations: k.Attestations}
 }
 
 // Document returns the newest key document; nil until a key was attested. It must not be
@@ -72,7 +73,8 @@ func (k *Keyring) Nodes() []spiffeid.ID { return slices.Collect(maps.Keys(k.byNo
 // CheckAttest refuses a key that apply would ignore, and a key of another node, as on a
 // copy of its disk: peers reject a key document that lists one key twice.
 func (k *Keyring) CheckAttest(attest *Attest) error {
-	bad := len(attest.Public) != 32 || len(attest.Attestations) == 0 || len(attest.Attestations) > maxAttestations
+	bad := len(attest.Public) != 32 || len(attest.Attestations) == 0 || len(attest.Attestations) > maxAttestations ||
+		len(attest.Cosign) != 0 && len(attest.Cosign) != 32
 	for _, attestation := range attest.Attestations {
 		bad = bad || len(attestation) > maxAttestation
 	}
@@ -98,7 +100,8 @@ func (k *Keyring) CheckAttest(attest *Attest) error {
 func (k *Keyring) Changes(attest *Attest) bool {
 	old, known := k.byNode[attest.Node]
 
-	return !known || !bytes.Equal(old.Public, attest.Public) || !slices.Equal(old.Attestations, attest.Attestations)
+	return !known || !bytes.Equal(old.Public, attest.Public) || !bytes.Equal(old.Cosign, attest.Cosign) ||
+		!slices.Equal(old.Attestations, attest.Attestations)
 }
 
 // CheckRevoke refuses a key id that is malformed or for which there is no room.
@@ -120,7 +123,7 @@ func (k *Keyring) CheckRevoke(revoke *Revoke) error {
 // attest replaces a node's signing key and attestations. A key that it replaces stays
 // listed for a while.
 func (k *Keyring) attest(c *Attest) {
-	key := signed.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
+	key := signed.SigningKey{Public: c.Public, Node: c.Node, Cosign: c.Cosign, Attestations: c.Attestations}
 	if slices.Contains(k.revoked, key.KeyID()) {
 		return
 	}
@@ -149,6 +152,20 @@ func (k *Keyring) revoke(c *Revoke) {
 	})
 	maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, key signed.SigningKey) bool { return key.KeyID() == c.Key })
 	k.issue()
+}
+
+// endCosigning removes all cosigning keys, because a new epoch begins: they are derived for one epoch,
+// and the domain may have cosigned more by them than a restored state knows.
+func (k *Keyring) endCosigning() {
+	for node, key := range k.byNode {
+		key.Cosign = nil
+		k.byNode[node] = key
+	}
+
+	k.rotated = slices.Clone(k.rotated)
+	for i := range k.rotated {
+		k.rotated[i].Cosign = nil
+	}
 }
 
 // drop removes the keys of a node and reports whether one was in use.

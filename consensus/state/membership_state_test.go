@@ -24,7 +24,7 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 		return d.state.keys.issued
 	}
 	says("n1", newer().Formats)
-	d.at(1, Command{Attest: &Attest{must(alphaNode("n1")), make([]byte, 32), []string{"a.b.c"}}})
+	d.at(1, Command{Attest: &Attest{must(alphaNode("n1")), make([]byte, 32), []string{"a.b.c"}, nil}})
 
 	first := d.state.keys.issued
 	if !first.Formats.Equal(newer().Formats) {

@@ -19,7 +19,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	d := newDrive(t)
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) Command {
-		return Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}}}
+		return Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}, nil}}
 	}
 	revokes := func(b byte) Command { return Command{Revoke: &Revoke{signed.KeyID(public(b))}} }
 	lists := func(when string, want ...byte) {
@@ -99,7 +99,7 @@ func TestRotatedKeysLeaveTheDocumentFitToBeTaken(t *testing.T) {
 	d := newDrive(t)
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) {
-		d.at(1, Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{"a.b.c"}}})
+		d.at(1, Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{"a.b.c"}, nil}})
 
 		if _, err := signed.ParseKeyDocument(d.state.keys.issued.Payload()); err != nil ||
 			len(d.state.keys.issued.Keys) > signed.MaxSigningKeys {

@@ -19,7 +19,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 	node := must(alphaNode("n0"))
 	lost, other := make([]byte, 32), append(make([]byte, 31), 1)
 	id := signed.KeyID(lost)
-	d.at(1, Command{Attest: &Attest{node, lost, []string{"a.b.c"}}})
+	d.at(1, Command{Attest: &Attest{node, lost, []string{"a.b.c"}, nil}})
 
 	if doc := d.state.keys.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() != id {
 		t.Fatalf("the key document is %+v", doc)
@@ -27,7 +27,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 
 	d.at(2, Command{Revoke: &Revoke{id}})
 	revision := d.state.history.revision
-	d.at(3, Command{Attest: &Attest{node, lost, []string{"d.e.f"}}})
+	d.at(3, Command{Attest: &Attest{node, lost, []string{"d.e.f"}, nil}})
 	d.at(3, Command{Revoke: &Revoke{id}})
 
 	if d.state.history.revision != revision {
@@ -46,7 +46,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 		}
 	}
 
-	d.at(4, Command{Attest: &Attest{node, other, []string{"a.b.c"}}})
+	d.at(4, Command{Attest: &Attest{node, other, []string{"a.b.c"}, nil}})
 
 	if doc := d.state.keys.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() == id ||
 		!slices.Equal(doc.Revoked, []string{id}) {

@@ -17,7 +17,7 @@ import (
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
 // holds, members, admissions, standing admissions, spent proofs, claims, offers, commands of
-// peerings and admissions, registrations and streams whose numbers it gives, in an order that
+// peerings and admissions, cosigned logs, registrations and streams whose numbers it gives, in an order that
 // depends on the state alone, so equal states have equal snapshots. Master salts are inside.
 type Snapshot struct {
 	header   Header
@@ -33,6 +33,7 @@ type Snapshot struct {
 	claims   []*claimed
 	offers   []openOffer
 	decided  []Command
+	logs     []CosignedLog
 	regs     listed[*Registration]
 	streams  []streamSnapshot
 }
@@ -68,6 +69,8 @@ type Header struct {
 	Standing   int         `cbor:"41,keyasint,omitempty"`
 	RestoredBy *Origin     `cbor:"42,keyasint,omitempty"`
 	Decided    int         `cbor:"43,keyasint,omitempty"`
+	Cosigned   int         `cbor:"44,keyasint,omitempty"`
+	Witnessed  Witnessed   `cbor:"45,keyasint,omitzero"` // from version 2 on, as Cosigned
 
 	headerNext
 }
@@ -144,6 +147,7 @@ func (s *State) Snapshot() *Snapshot {
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		offers:   s.offers.all(),
 		decided:  s.decided.inForce(s).list(),
+		logs:     s.witness.all(),
 		regs:     s.registrations.regs.share(),
 	}
 	if !s.owners.rules.Equal(&Rules{}) {
@@ -182,6 +186,8 @@ func (s *State) Snapshot() *Snapshot {
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
 	header.Offers = len(sn.offers)
 	header.Decided = len(sn.decided)
+	header.Cosigned = len(sn.logs)
+	header.Witnessed = s.witness.own
 
 	if header.Version > OffersVersion {
 		header.headerNext = nextHeader()
@@ -215,11 +221,11 @@ func (sn *Snapshot) Write(w io.Writer) error {
 	}
 
 	for _, k := range sn.keys {
-		put(keySnapshot{k.Node, k.Public, k.Attestations, 0})
+		put(keySnapshot{k.Node, k.Public, k.Attestations, 0, k.Cosign})
 	}
 
 	for _, k := range sn.rotated {
-		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until})
+		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until, k.Cosign})
 	}
 
 	for _, f := range sn.former {
@@ -256,6 +262,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 
 	for _, c := range sn.decided {
 		put(c)
+	}
+
+	for _, l := range sn.logs {
+		put(l)
 	}
 
 	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {

@@ -104,6 +104,7 @@ func (s *State) readHeader(header *Header) (err error) {
 	s.policy.basis = header.Policy
 	s.policy.verdict = header.Verdict
 	s.members.written = header.Written
+	s.witness.own = header.Witnessed
 
 	if header.Rules != nil {
 		s.owners.rules = *header.Rules
@@ -147,6 +148,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeEach(dec, header.Offers, s.offers.put),
 		decodeEach(dec, header.Decided, s.decided.put),
+		decodeEach(dec, header.Cosigned, s.witness.put),
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
 			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)

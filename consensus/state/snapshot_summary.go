@@ -98,6 +98,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Claims, func(claimed) {}),
 		decodeEach(dec, header.Offers, func(openOffer) {}),
 		decodeEach(dec, header.Decided, func(Command) {}),
+		decodeEach(dec, header.Cosigned, func(CosignedLog) {}),
 		decodeEach(dec, header.Regs, func(item regSnapshot) {
 			s.Registrations++
 

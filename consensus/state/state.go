@@ -25,6 +25,7 @@ type State struct {
 	claims        Claims
 	offers        Offers
 	decided       decided
+	witness       Witness
 
 	traced []directory.OperatorCommand // by the last Apply
 }
@@ -43,6 +44,7 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		claims:  newClaims(),
 		offers:  newOffers(),
 		decided: decided{},
+		witness: newWitness(),
 	}
 	state.registrations = newRegistrations(index)
 	state.connect()
@@ -70,6 +72,7 @@ func (s *State) connect() {
 	s.registrations.offers = &s.offers
 	s.offers.history = &s.history
 	s.offers.regs = &s.registrations.regs
+	s.witness.history, s.witness.members = &s.history, &s.members
 }
 
 // History returns how far the history goes.
@@ -98,6 +101,9 @@ func (s *State) Registrations() *Registrations { return &s.registrations }
 
 // Offers returns the open offers of ownership.
 func (s *State) Offers() *Offers { return &s.offers }
+
+// Witness returns what the domain has cosigned, and who has cosigned its ledger.
+func (s *State) Witness() *Witness { return &s.witness }
 
 // Claims returns the Idempotency-Keys that are known.
 func (s *State) Claims() *Claims { return &s.claims }
@@ -374,6 +380,10 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 		return s.claims.claim(command.Claim, s.history.now/1000)
 	case command.Settle != nil:
 		s.claims.settle(command.Settle)
+	case command.Cosign != nil:
+		return s.witness.cosign(command.Cosign)
+	case command.Witnessed != nil:
+		return directory.Outcome{}, s.witness.keep(command.Witnessed)
 	default:
 		command.apply(&s.history)
 	}
@@ -490,6 +500,8 @@ func (s *State) begin(epoch *Epoch) {
 	s.history.epoch = epoch.Epoch
 	s.history.sealed = ""
 	s.history.ledger = frontier{}
+	s.witness.own = Witnessed{}
+	s.keys.endCosigning()
 	s.history.next()
 	s.history.ledger.append(leafEpoch, leaf.payload())
 

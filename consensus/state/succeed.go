@@ -26,13 +26,14 @@ func (s *State) Outline() *State {
 	state.members.standing, state.decided = maps.Clone(s.members.standing), maps.Clone(s.decided)
 	state.spent.take(&s.spent)
 	state.claims.take(&s.claims)
+	state.witness.take(&s.witness)
 
 	return state
 }
 
 // Succeed turns a backup's state into the successor of the domain's state live. Counters
-// continue above both, agreements stay as they are in live, used proofs and keys stay used, and
-// nothing is announced. by ordered the restore. Offers of ownership end, because they are of
+// continue above both, agreements stay as they are in live, used proofs and keys stay used, cosigned
+// logs stay cosigned, and nothing is announced. by ordered the restore. Offers of ownership end, because they are of
 // other contents. The policy is the backup's only if the domain never set one, as after the loss
 // of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string, by *Origin) {
@@ -63,6 +64,7 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	maps.Copy(s.decided, live.decided)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)
+	s.witness.take(&live.witness)
 
 	for _, offer := range s.offers.all() {
 		s.offers.drop(offer.RID)

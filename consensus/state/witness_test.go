@@ -1,0 +1,240 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// newWitnessing returns a domain whose members read checkpoints.
+func newWitnessing(t testing.TB) *drive {
+	d := newDrive(t)
+	if r := d.at(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: OffersVersion, Wire: 1}}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+
+	return d
+}
+
+// cosign has the domain take a checkpoint.
+func (d *drive) cosign(seconds int64, origin string, old, size uint64, root byte) error {
+	d.t.Helper()
+
+	return d.at(seconds, Command{Cosign: &Cosign{Origin: origin, Old: old, Size: size, Root: directory.Hash{root},
+		Note: fmt.Sprintf("%s\n%d\n", origin, size)}}).Err
+}
+
+const betaLog = "beta.test/roster/1793491200"
+
+// A checkpoint is taken only behind the one that was cosigned last, and the same again.
+//
+// Requirement: MESH-023, LOG-007
+func TestACheckpointIsCosignedBehindTheLastOne(t *testing.T) {
+	d := newWitnessing(t)
+	before := d.state.History().Position()
+
+	for _, step := range []struct {
+		old, size uint64
+		root      byte
+		problem   directory.Problem
+	}{
+		{1, 2, 1, directory.Conflict}, // none was cosigned
+		{0, 4, 1, ""},
+		{0, 5, 2, directory.Conflict},
+		{3, 5, 2, directory.Conflict},
+		{4, 3, 2, directory.BadRequest},
+		{4, 4, 2, directory.Conflict}, // another root
+		{4, 4, 1, ""},
+		{4, 9, 2, ""},
+		{4, 9, 3, directory.Conflict},
+	} {
+		err := d.cosign(1, betaLog, step.old, step.size, step.root)
+		if got := directory.ProblemOf(err); err == nil && step.problem != "" || err != nil && got != step.problem {
+			t.Fatalf("%+v: got %v", step, err)
+		}
+	}
+
+	log, ok := d.state.Witness().Cosigned(betaLog)
+	if !ok || log.Size != 9 || log.Root != (directory.Hash{2}) || log.At != genesis/1000+1 {
+		t.Errorf("got %+v, %v", log, ok)
+	}
+
+	if d.state.History().Position() != before {
+		t.Error("a cosignature took a revision")
+	}
+}
+
+// A domain's next epoch begins another log, and ends the logs before: none of them is cosigned again.
+//
+// Requirement: MESH-023
+func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
+	d := newWitnessing(t)
+
+	const next = "beta.test/roster/1793491300"
+	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := d.cosign(1, next, 0, 2, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := d.cosign(1, betaLog, 4, 5, 1); directory.ProblemOf(err) != directory.Conflict {
+		t.Errorf("an older epoch: got %v", err)
+	}
+
+	if err := d.cosign(1, betaLog, 0, 5, 1); directory.ProblemOf(err) != directory.Conflict {
+		t.Errorf("an older epoch anew: got %v", err)
+	}
+
+	// Logs of others have no epochs.
+	for _, origin := range []string{"log.example/2026", "log.example/2025", "log.example/roster/01", "roster/1"} {
+		if err := d.cosign(1, origin, 0, 5, 1); err != nil {
+			t.Errorf("%s: got %v", origin, err)
+		}
+	}
+}
+
+// A witness forgets no log, so a full one takes no new one.
+//
+// Requirement: MESH-023
+func TestAFullWitnessTakesNoNewLog(t *testing.T) {
+	d := newWitnessing(t)
+	for i := range MaxCosignedLogs {
+		d.state.witness.put(CosignedLog{Origin: fmt.Sprint("log.example/", i), Size: 1})
+	}
+
+	if err := d.cosign(1, "log.example/new", 0, 1, 1); directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("a new log: got %v", err)
+	}
+
+	if err := d.cosign(1, "log.example/7", 1, 2, 1); err != nil {
+		t.Error(err)
+	}
+
+	big := &Cosign{Origin: "log.example/7", Old: 2, Size: 3, Note: strings.Repeat("x", MaxCheckpoint+1)}
+	if r := d.at(1, Command{Cosign: big}); directory.ProblemOf(r.Err) != directory.BadRequest {
+		t.Errorf("a large note: got %v", r.Err)
+	}
+}
+
+// Before the versions that have them are in force, a member of an older release could not apply them.
+func TestNothingIsCosignedInOlderVersions(t *testing.T) {
+	d := newDrive(t)
+	if err := d.cosign(1, betaLog, 0, 1, 1); directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("got %v", err)
+	}
+
+	own := Command{Witnessed: &Witnessed{Epoch: d.state.history.epoch, Lines: "— a b\n"}}
+	if r := d.at(1, own); directory.ProblemOf(r.Err) != directory.Unavailable {
+		t.Errorf("got %v", r.Err)
+	}
+}
+
+// Only cosignatures of a checkpoint of this ledger are kept, and those of the newest.
+//
+// Requirement: LOG-013
+func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
+	d := newWitnessing(t)
+	d.register(1, ada, "translator", 600)
+	epoch := d.state.history.epoch
+	size, root := d.state.History().Ledger()
+
+	for _, step := range []struct {
+		w  Witnessed
+		ok bool
+	}{
+		{Witnessed{epoch, size, directory.Hash{1}, "— a b\n"}, false},
+		{Witnessed{epoch, size + 1, root, "— a b\n"}, false},
+		{Witnessed{epoch - 1, size, root, "— a b\n"}, false},
+		{Witnessed{epoch, size, root, ""}, false},
+		{Witnessed{epoch, size, root, strings.Repeat("x", MaxCosignatures+1)}, false},
+		{Witnessed{epoch, size, root, "— a b\n"}, true},
+		{Witnessed{epoch, size - 1, directory.Hash{1}, "— a b\n"}, false},
+		{Witnessed{epoch, size, root, "— a b\n— c d\n"}, true},
+	} {
+		if r := d.at(1, Command{Witnessed: &step.w}); (r.Err == nil) != step.ok {
+			t.Errorf("%+v: got %v", step, r.Err)
+		}
+	}
+
+	if own := d.state.Witness().Own(); own.Lines != "— a b\n— c d\n" {
+		t.Errorf("got %+v", own)
+	}
+}
+
+// A restore in a living domain sets back nothing that was cosigned. In one that lost its disks the state
+// may know less than was cosigned, so the keys by which it was cosigned end with the epoch.
+//
+// Requirement: MESH-023
+func TestARestoredWitnessHasOtherKeys(t *testing.T) {
+	d := newWitnessing(t)
+	node := must(alphaNode("n0"))
+	cosigner := append(make([]byte, 31), 7)
+	d.at(1, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}, cosigner}})
+
+	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	backup := freeze(t, d.state)
+
+	if err := d.cosign(2, betaLog, 4, 9, 2); err != nil {
+		t.Fatal(err)
+	}
+
+	if doc := d.state.Keys().Document(); !bytes.Equal(doc.Keys[0].Cosign, cosigner) {
+		t.Fatalf("the document has %x", doc.Keys[0].Cosign)
+	}
+
+	for name, live := range map[string]*State{"living": d.state, "lost": New(alpha, nil)} {
+		restored := must(readSnapshot(bytes.NewReader(backup), alpha, index.New(), &Header{}))
+		live.members.written = d.state.members.written
+		keys := restored.keys.byNode
+		restored.Succeed(live.Outline(), "a restore", nil)
+
+		if name == "lost" {
+			restored.keys.byNode = keys // as a member attests its key
+		}
+
+		restored.begin(&Epoch{Epoch: restored.history.epoch + 1, Reason: "a restore"})
+
+		want := map[string]uint64{"living": 9, "lost": 4}[name]
+		if log, _ := restored.Witness().Cosigned(betaLog); log.Size != want {
+			t.Errorf("%s: size %d is cosigned, want %d", name, log.Size, want)
+		}
+
+		if key := restored.keys.byNode[node]; len(key.Public) == 0 || key.Cosign != nil {
+			t.Errorf("%s: the key is %+v", name, key)
+		}
+	}
+}
+
+// A leader's snapshot can't set a witness back.
+//
+// Requirement: MESH-023
+func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
+	d := newWitnessing(t)
+	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	had := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	if log, ok := had.Witness().Cosigned(betaLog); !ok || log.Size != 4 {
+		t.Fatalf("the snapshot has %+v", log)
+	}
+
+	if err := d.state.Follows(had); err != nil {
+		t.Fatal(err)
+	}
+
+	d.state.witness.put(CosignedLog{Origin: betaLog, Size: 3})
+
+	if err := d.state.Follows(had); err == nil || !strings.Contains(err.Error(), betaLog) {
+		t.Errorf("got %v", err)
+	}
+}
