@@ -216,6 +216,7 @@ func (s *Store) startLoops() {
 	s.life.loops.Go(s.terms.run)
 	s.life.loops.Go(s.sweeper.run)
 	s.life.loops.Go(s.storage.snapshotLoop)
+	s.life.loops.Go(s.Logs.run)
 	s.life.loops.Go(func() { s.reader.asked.answer(s.life.closing, s.reader.askLeader) })
 	s.life.loops.Go(func() { s.reader.confirmed.answer(s.life.closing, s.reader.confirm) })
 	s.life.loops.Go(s.follower.run)
@@ -280,6 +281,8 @@ func (s *Store) shutdown() error {
 	if s.storage.disk != nil {
 		errs = append(errs, s.storage.disk.Close())
 	}
+
+	errs = append(errs, s.Replica.ledger.Close())
 
 	return errors.Join(errs...)
 }
@@ -364,6 +367,12 @@ func (s *Store) handler() http.Handler {
 		var request message.CommandRequest
 		if s.messenger.receive(w, r, true, &request) {
 			s.messenger.answer(w, s.inspector.answerCommand(&request))
+		}
+	})
+	mux.HandleFunc("POST "+entriesPath, func(w http.ResponseWriter, r *http.Request) {
+		var request message.EntriesRequest
+		if s.messenger.receive(w, r, true, &request) {
+			s.messenger.answer(w, s.Logs.answer(&request))
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {

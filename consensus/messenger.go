@@ -27,6 +27,7 @@ const (
 	vouchPath    = "/v1/vouch"
 	decisionPath = "/v1/decision"
 	commandPath  = "/v1/command"
+	entriesPath  = "/v1/entries"
 )
 
 // A messenger sends messages to members and answers theirs, over HTTP/2 within mutual TLS.

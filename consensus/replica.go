@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -37,15 +38,16 @@ type Replica struct {
 
 	mu            sync.RWMutex
 	state         *state.State
-	now           time.Time     // the committed time
-	policyVersion uint64        // of which Config.Policy was called last
-	changed       chan struct{} // closed and replaced at every change of state
-	agreed        chan struct{} // the same, at changes of more than registrations
+	ledger        *ledger.Epochs // the logs whose last frontier the state has
+	now           time.Time      // the committed time
+	policyVersion uint64         // of which Config.Policy was called last
+	changed       chan struct{}  // closed and replaced at every change of state
+	agreed        chan struct{}  // the same, at changes of more than registrations
 }
 
 func newReplica(cfg *Config, life *lifecycle) *Replica {
 	r := &Replica{
-		config: cfg, lifetime: life, state: state.New(cfg.Domain, cfg.Index),
+		config: cfg, lifetime: life, state: state.New(cfg.Domain, cfg.Index), ledger: openLedger(cfg),
 		changed: make(chan struct{}), agreed: make(chan struct{}),
 		Changes: newChangeFeed(), marks: newMarker(cfg.Timing.Write),
 	}
@@ -91,6 +93,10 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 	more, err = application.Next()
 	r.publishPolicy()
 
+	if err == nil {
+		err = r.keepEntries()
+	}
+
 	if err == nil && !more {
 		r.progress.raise(index)
 		r.Commands.add(r.state.Traced(), index, r.state.History().Commands())
@@ -108,6 +114,22 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 	}
 
 	return more, err
+}
+
+// keepEntries appends the entries of a piece to the ledger on disk. The caller holds mu.
+func (r *Replica) keepEntries() error {
+	history := r.state.History()
+	entries, former := history.Logged()
+
+	if former != nil {
+		if err := r.ledger.Begin(history.Position().Epoch, *former); err != nil {
+			return fmt.Errorf("begin the ledger of epoch %d: %w", history.Position().Epoch, err)
+		}
+	}
+
+	r.ledger.Append(entries...)
+
+	return nil
 }
 
 // view calls read with the state, which nothing changes meanwhile. It must not be kept.
@@ -134,15 +156,24 @@ func (r *Replica) use(use func(*state.State)) {
 }
 
 // replace replaces the state by that of a snapshot.
-func (r *Replica) replace(next *state.State) {
+func (r *Replica) replace(next *state.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	history := next.History()
+	size, root := history.Ledger()
+
+	if err := r.ledger.Reset(history.Position().Epoch, ledger.Tree{Size: size, Root: root}); err != nil {
+		return err
+	}
 
 	r.state = next
 	r.Commands.restored(next.History().Commands())
 	r.publishPolicy()
 	r.notifyChanged()
 	r.notifyAgreed()
+
+	return nil
 }
 
 // brought returns the changes of an entry that members brought. The caller holds mu.
@@ -602,7 +633,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 		snapshot = s.Snapshot()
 	})
 
-	return fsmSnapshot{snapshot}, nil
+	return fsmSnapshot{snapshot, m.replica.ledger}, nil
 }
 
 // Restore replaces the state by a snapshot.
@@ -634,9 +665,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	next.Registrations().FillIndex()
 	m.storage.growth.bytes.Store(0)
 
-	m.replica.replace(next)
-
-	return nil
+	return m.replica.replace(next)
 }
 
 // decodeSnapshot reads a snapshot that this release can go on with.
@@ -659,7 +688,10 @@ func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
 }
 
 // fsmSnapshot lets the Raft library write a snapshot.
-type fsmSnapshot struct{ snapshot *state.Snapshot }
+type fsmSnapshot struct {
+	snapshot *state.Snapshot
+	ledger   *ledger.Epochs
+}
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
@@ -669,7 +701,12 @@ func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 
 	w := bufio.NewWriterSize(sink, 1<<16)
 
-	err := s.snapshot.Write(w)
+	// The log, from which the entries before the snapshot could be made again, is cut after it.
+	err := s.ledger.Sync()
+	if err == nil {
+		err = s.snapshot.Write(w)
+	}
+
 	if err == nil {
 		err = w.Flush()
 	}

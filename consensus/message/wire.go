@@ -27,6 +27,8 @@ func (*DecisionRequest) onWire() {}
 func (*DecisionAnswer) onWire()  {}
 func (*CommandRequest) onWire()  {}
 func (*CommandAnswer) onWire()   {}
+func (*EntriesRequest) onWire()  {}
+func (*EntriesAnswer) onWire()   {}
 func (*Aside) onWire()           {}
 func (*ContactsRequest) onWire() {}
 func (*ContactsAnswer) onWire()  {}
@@ -116,6 +118,17 @@ type CommandRequest struct {
 // A CommandAnswer answers it.
 type CommandAnswer struct {
 	Refusal string `cbor:"1,keyasint,omitempty"` // empty if it would
+}
+
+// An EntriesRequest asks another member for entries of an epoch's ledger.
+type EntriesRequest struct {
+	Epoch uint64 `cbor:"1,keyasint"`
+	From  uint64 `cbor:"2,keyasint"`
+}
+
+// An EntriesAnswer has those that the member has, from the first one on, as bundles have them.
+type EntriesAnswer struct {
+	Entries []byte `cbor:"1,keyasint,omitempty"`
 }
 
 // A JoinRequest describes the member that a node wants to be.

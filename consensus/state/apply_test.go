@@ -131,7 +131,7 @@ func TestTheFirstComeHoldsTheName(t *testing.T) {
 	d := newDrive(t)
 	rid := d.register(1, ada, "translator", 600)
 	before := d.entry(rid)
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 
 	r := d.at(2, Command{Register: d.registering(bob, "translator", 600)})
 	problem(t, r.Err, directory.NameTaken)
@@ -140,7 +140,7 @@ func TestTheFirstComeHoldsTheName(t *testing.T) {
 		t.Errorf("the detail is %q, want %q", r.Err, want)
 	}
 
-	if after := d.entry(rid); after.Revision != before.Revision || d.state.history.ledger.size != size ||
+	if after := d.entry(rid); after.Revision != before.Revision || d.state.history.ledger.Size != size ||
 		d.state.history.revision != before.Revision {
 		t.Error("a refused registration changed something")
 	}
@@ -370,7 +370,7 @@ func TestWhatIsAnnounced(t *testing.T) {
 		t.Fatalf("at the margin due are %v", renewed)
 	}
 
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	d.at(300, Command{Announce: &Sweep{1, renewed}})
 
 	ds := d.mesh(put.Revision)
@@ -378,13 +378,13 @@ func TestWhatIsAnnounced(t *testing.T) {
 		t.Fatalf("announced is %+v", ds)
 	}
 
-	if d.state.history.ledger.size != size+1 {
+	if d.state.history.ledger.Size != size+1 {
 		t.Error("the announcement is not in the ledger")
 	}
 
 	d.at(301, Command{Announce: &Sweep{1, renewed}}) // nothing new to say
 
-	if d.mesh(ds[0].Revision) != nil || d.state.history.ledger.size != size+1 {
+	if d.mesh(ds[0].Revision) != nil || d.state.history.ledger.Size != size+1 {
 		t.Error("the same deadline was announced twice")
 	}
 
@@ -458,7 +458,7 @@ func TestGrantsChange(t *testing.T) {
 		{Audience: directory.Only(beta), All: true},
 	}
 	item.Granted = Granted{Grants: some}
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	d.at(10, Command{Regrant: &Regrant{[]RegrantItem{item}}})
 	mesh := d.mesh(first.Revision)
 	peer, _ := d.state.streams.byAudience[directory.Only(beta)].scan(0, 10, d.state.history.revision)
@@ -472,8 +472,8 @@ func TestGrantsChange(t *testing.T) {
 		t.Errorf("a stream of its own: %+v", peer)
 	}
 
-	if d.state.history.ledger.size != size+2 {
-		t.Errorf("%d leaves, want one for each audience", d.state.history.ledger.size-size)
+	if d.state.history.ledger.Size != size+2 {
+		t.Errorf("%d leaves, want one for each audience", d.state.history.ledger.Size-size)
 	}
 
 	d.at(11, Command{Regrant: &Regrant{[]RegrantItem{item}}})
@@ -545,17 +545,17 @@ func TestKeyDocuments(t *testing.T) {
 		t.Fatalf("issued is %+v", doc)
 	}
 
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	d.at(4, key("a", 2, "two"))
 
-	if d.state.keys.issued != doc || d.state.history.ledger.size != size {
+	if d.state.keys.issued != doc || d.state.history.ledger.Size != size {
 		t.Error("the same attestation issues another document")
 	}
 
 	d.at(5, key("a", 2, "newer"))
 
 	if got := d.state.keys.issued.Keys[0].Attestations; len(got) != 1 || got[0] != "newer" ||
-		d.state.history.ledger.size != size+1 {
+		d.state.history.ledger.Size != size+1 {
 		t.Errorf("the attestations are %q", got)
 	}
 
@@ -598,12 +598,12 @@ func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 	c.Format = unknown
 	d.state.members.written.Formats = map[signed.Structure]uint{signed.StructureStatement: unknown}
 
-	before := d.state.history.ledger.root()
+	before := d.state.history.ledger.Root()
 	if _, err := d.state.Apply(&Batch{1, genesis, []Command{{Register: c}}}); err == nil {
 		t.Fatal("an unknown statement format was applied")
 	}
 
-	if d.state.history.ledger.root() != before || d.state.registrations.index.Len() != 0 {
+	if d.state.history.ledger.Root() != before || d.state.registrations.index.Len() != 0 {
 		t.Error("it changed something")
 	}
 }
@@ -615,8 +615,8 @@ func TestNothingBeforeTheHistoryBegins(t *testing.T) {
 	d.at(2, Command{Epoch: &Epoch{6, "bootstrap"}})
 
 	if got := (directory.Position{Epoch: 5, Revision: 1}); d.state.history.Position() != got ||
-		d.state.history.ledger.size != 1 {
-		t.Errorf("at %s with %d leaves, want %s with 1", d.state.history.Position(), d.state.history.ledger.size, got)
+		d.state.history.ledger.Size != 1 {
+		t.Errorf("at %s with %d leaves, want %s with 1", d.state.history.Position(), d.state.history.ledger.Size, got)
 	}
 }
 

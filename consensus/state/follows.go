@@ -31,10 +31,10 @@ func (s *State) Follows(had *State) error {
 		return nil
 	case s.witness.forgotten(&had.witness) != "":
 		return fmt.Errorf("it has cosigned less of %s than this member", s.witness.forgotten(&had.witness))
-	case now.ledger.size < before.ledger.size:
-		return fmt.Errorf("its ledger has %d leaves and this member's has %d", now.ledger.size, before.ledger.size)
-	case now.ledger.size == before.ledger.size && now.ledger.root() != before.ledger.root():
-		return fmt.Errorf("its ledger of %d leaves has another root than this member's", now.ledger.size)
+	case now.ledger.Size < before.ledger.Size:
+		return fmt.Errorf("its ledger has %d leaves and this member's has %d", now.ledger.Size, before.ledger.Size)
+	case now.ledger.Size == before.ledger.Size && now.ledger.Root() != before.ledger.Root():
+		return fmt.Errorf("its ledger of %d leaves has another root than this member's", now.ledger.Size)
 	case s.policy.basis == had.policy.basis && s.decisions() != had.decisions():
 		return fmt.Errorf("its policy and peerings of revision %d are others than this member's", s.policy.basis)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -15,7 +16,7 @@ type History struct {
 	epoch    uint64 // 0 before the first command
 	revision uint64
 	now      int64 // committed time, Unix milliseconds: the highest of an entry since the last correction
-	ledger   frontier
+	ledger   ledger.Frontier
 	// sealed is why a new epoch must begin before anything else; empty if none must.
 	sealed string
 	// restored is the last revision of the backup that the epoch began with, or that has
@@ -23,6 +24,9 @@ type History struct {
 	restored   uint64
 	restoredBy *Origin
 	commands   uint64 // traced so far, in all epochs
+	// entries are those of Logged, and former is the last tree of the epoch that ended with it.
+	entries []ledger.Entry
+	former  *ledger.Tree
 }
 
 // Position returns the position of the last change.
@@ -58,8 +62,19 @@ func (h *History) Sealed() string { return h.sealed }
 
 // Ledger returns the size and root of the epoch's Merkle log.
 func (h *History) Ledger() (size uint64, root directory.Hash) {
-	return h.ledger.size, h.ledger.root()
+	return h.ledger.Size, h.ledger.Root()
 }
+
+// log appends the entry of a payload to the ledger.
+func (h *History) log(kind byte, payload []byte) {
+	entry := ledger.EntryOf(kind, payload)
+	h.ledger.Append(entry)
+	h.entries = append(h.entries, entry)
+}
+
+// Logged returns the entries that the last Apply or Next has appended to the ledger: of a new
+// epoch if it began one, whose log is empty before them. It must not be kept.
+func (h *History) Logged() (entries []ledger.Entry, former *ledger.Tree) { return h.entries, h.former }
 
 // next gives the change at hand the domain's next revision.
 func (h *History) next() uint64 {

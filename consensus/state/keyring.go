@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -226,7 +227,7 @@ func (k *Keyring) issue() {
 	k.listRotated(doc)
 
 	k.issued = doc
-	k.history.ledger.append(leafKeys, doc.Payload())
+	k.history.log(ledger.Keys, doc.Payload())
 }
 
 // rotate records that a node replaces its key, if it is another key. A rotated key that

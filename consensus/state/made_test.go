@@ -32,7 +32,7 @@ func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
 		}
 
 		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
-			with.state.history.ledger.root() != without.state.history.ledger.root() {
+			with.state.history.ledger.Root() != without.state.history.ledger.Root() {
 			t.Errorf("%s: the states differ", name)
 		}
 
@@ -64,7 +64,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 		}
 
 		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
-			with.state.history.ledger.root() != without.state.history.ledger.root() {
+			with.state.history.ledger.Root() != without.state.history.ledger.Root() {
 			t.Error("the states differ")
 		}
 

@@ -52,14 +52,14 @@ func TestOwnershipIsOfferedAndAccepted(t *testing.T) {
 	d := newOffering(t)
 	rid := d.registerFor(1, ada, "translator", true)
 	before, history := d.entry(rid), d.state.history
-	history.ledger.edges = slices.Clone(history.ledger.edges)
+	history.ledger.Edges = slices.Clone(history.ledger.Edges)
 
 	r := d.offer(2, ada, rid, bob, 600)
 	if r.Err != nil || r.Outcome.RID != rid || r.Outcome.OfferUntil != genesis/1000+602 {
 		t.Fatalf("an offer gave %+v", r)
 	}
 
-	if d.state.history.revision != history.revision || d.state.history.ledger.root() != history.ledger.root() ||
+	if d.state.history.revision != history.revision || d.state.history.ledger.Root() != history.ledger.Root() ||
 		d.entry(rid).Owner != ada || d.provenance(rid).RegisteredBy != tool {
 		t.Error("an offer changed something")
 	}
@@ -86,7 +86,7 @@ func TestOwnershipIsOfferedAndAccepted(t *testing.T) {
 	after := d.entry(rid)
 
 	if r.Err != nil || after.Owner != bob || after.Revision != before.Revision+1 ||
-		d.state.history.ledger.size != history.ledger.size+1 || after.ExpiresAt != before.ExpiresAt {
+		d.state.history.ledger.Size != history.ledger.Size+1 || after.ExpiresAt != before.ExpiresAt {
 		t.Fatalf("an acceptance gave %+v of %+v", r, after)
 	}
 

@@ -3,14 +3,15 @@ package state
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/ledger"
 )
 
 // operatorOrigin is the origin of a command that an operator ordered at node n0.
@@ -55,7 +56,7 @@ func newTracing(t *testing.T) *drive {
 func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 	d := newTracing(t)
 	before := d.state.history.ledger
-	before.edges = append([]tlog.Hash(nil), before.edges...)
+	before.Edges = slices.Clone(before.Edges)
 
 	r := d.at(2, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")},
 		Origin: operatorOrigin("/v1/operator/policy")})
@@ -64,12 +65,12 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 	}
 
 	proof, body := directory.HashOf([]byte("a.b.c")), directory.Hash{5}
-	before.append(6, []byte(`{"v":1,"iss":"spiffe://alpha.test","epoch":1793491200,"rev":3,"at":1793491202,`+
+	before.Append(ledger.EntryOf(6, []byte(`{"v":1,"iss":"spiffe://alpha.test","epoch":1793491200,"rev":3,"at":1793491202,`+
 		`"action":"policy.write","target":"","by":"spiffe://alpha.test/agent/ada",`+
-		`"from":"spiffe://alpha.test/roster/node/n0","bh":"`+body.String()+`","proof":"`+proof.String()+`"}`))
+		`"from":"spiffe://alpha.test/roster/node/n0","bh":"`+body.String()+`","proof":"`+proof.String()+`"}`)))
 
-	if got := d.state.history.ledger; got.size != before.size || got.root() != before.root() {
-		t.Errorf("the ledger has %d leaves and another root, want %d", got.size, before.size)
+	if got := d.state.history.ledger; got.Size != before.Size || got.Root() != before.Root() {
+		t.Errorf("the ledger has %d leaves and another root, want %d", got.Size, before.Size)
 	}
 
 	traced := d.state.Traced()
@@ -99,12 +100,12 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	if r := d.at(3, order); directory.ProblemOf(r.Err) != directory.Replayed {
 		t.Errorf("the second use: %v", r.Err)
 	}
 
-	if d.state.history.ledger.size != size || len(d.state.Traced()) != 0 {
+	if d.state.history.ledger.Size != size || len(d.state.Traced()) != 0 {
 		t.Error("a refused command left a trace")
 	}
 
@@ -164,10 +165,10 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 	d.at(4, Command{Peer: &other})
 	change(other, ended, directory.ActionFarewell, true)
 
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	d.at(5, Command{Rebundle: &Rebundle{Domain: beta, Held: directory.Hash{1}, Bundle: []byte("{}")}})
 
-	if len(d.state.Traced()) != 0 || d.state.history.ledger.size != size {
+	if len(d.state.Traced()) != 0 || d.state.history.ledger.Size != size {
 		t.Error("a bundle that was not taken left a trace")
 	}
 }
@@ -178,10 +179,10 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 // Requirement: SEC-012, FORM-002
 func TestAnOlderLogHasNoTraces(t *testing.T) {
 	d := newDrive(t)
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	d.at(1, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")}})
 
-	if len(d.state.Traced()) != 0 || d.state.history.ledger.size != size {
+	if len(d.state.Traced()) != 0 || d.state.history.ledger.Size != size {
 		t.Error("a command of log version 1 left a trace")
 	}
 }

@@ -3,97 +3,17 @@ package state
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
 
-	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
-
-// naiveRoot is RFC 6962, 2.1, as it is written.
-func naiveRoot(leaves []directory.Hash) directory.Hash {
-	switch len(leaves) {
-	case 0:
-		return directory.HashOf(nil)
-	case 1:
-		return leaves[0]
-	}
-
-	k := 1
-	for 2*k < len(leaves) {
-		k *= 2
-	}
-
-	l, r := naiveRoot(leaves[:k]), naiveRoot(leaves[k:])
-
-	return directory.HashOf(slices.Concat([]byte{1}, l[:], r[:]))
-}
-
-// Requirement: MESH-020
-func TestTheLedgerIsRFC6962(t *testing.T) {
-	var (
-		f      frontier
-		leaves []directory.Hash
-	)
-	for i := range 700 {
-		if f.size != uint64(i) || f.root() != naiveRoot(leaves) {
-			t.Fatalf("the root of %d leaves differs", i)
-		}
-
-		payload := binary.BigEndian.AppendUint32(nil, uint32(i))
-		digest := directory.HashOf(payload)
-
-		leaves = append(leaves, directory.HashOf(slices.Concat([]byte{0}, []byte{leafStatement}, digest[:])))
-		if at := f.append(leafStatement, payload); at != uint64(i) {
-			t.Fatalf("leaf %d has index %d", i, at)
-		}
-	}
-
-	if len(f.edges) > 10 {
-		t.Errorf("a frontier of 700 leaves has %d hashes", len(f.edges))
-	}
-}
-
-// Requirement: MESH-020
-func TestTheLedgerEqualsTlogAt100000(t *testing.T) {
-	var (
-		f      frontier
-		stored []tlog.Hash
-	)
-
-	read := tlog.HashReaderFunc(func(at []int64) ([]tlog.Hash, error) {
-		out := make([]tlog.Hash, len(at))
-		for i, n := range at {
-			out[i] = stored[n]
-		}
-
-		return out, nil
-	})
-	for i := range int64(100_000) {
-		payload := binary.BigEndian.AppendUint64(nil, uint64(i))
-		digest := directory.HashOf(payload)
-
-		hs, err := tlog.StoredHashes(i, append([]byte{leafAnnounced}, digest[:]...), read)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		stored = append(stored, hs...)
-		f.append(leafAnnounced, payload)
-	}
-
-	want, err := tlog.TreeHash(100_000, read)
-	if err != nil || f.root() != directory.Hash(want) {
-		t.Errorf("the root is %s, want %s (%v)", f.root(), directory.Hash(want), err)
-	}
-}
 
 // A scan returns what a naive reader of everything announced would.
 func TestScansOfAStream(t *testing.T) {
@@ -431,7 +351,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		}
 
 		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) ||
-			a.state.history.ledger.root() != other.history.ledger.root() {
+			a.state.history.ledger.Root() != other.history.ledger.Root() {
 			rt.Fatal("equal logs made different states")
 		}
 

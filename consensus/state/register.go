@@ -9,6 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -153,7 +154,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 
 	reg := &Registration{
 		entry: *entry, grants: contents.grants, format: contents.format, epoch: r.history.epoch,
-		issued: r.history.now / 1000, leaf: r.history.ledger.size, salt: contents.salt, until: contents.until,
+		issued: r.history.now / 1000, leaf: r.history.ledger.Size, salt: contents.salt, until: contents.until,
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look
@@ -173,7 +174,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 
 	reg.h = directory.HashOf(payload)
 	r.history.next()
-	r.history.ledger.append(leafStatement, payload)
+	r.history.log(ledger.Statement, payload)
 	reg.entry.Compact()
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
@@ -271,14 +272,14 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 	payload, err := signed.Statement(format, &signed.Change{
 		Issuer: r.history.domain, RID: entry.RID, Op: signed.OpEnd, Epoch: r.history.epoch, Revision: revision,
 		Prev:     reg.h,
-		IssuedAt: r.history.now / 1000, Since: entry.RegisteredAt / 1000, Leaf: r.history.ledger.size,
+		IssuedAt: r.history.now / 1000, Since: entry.RegisteredAt / 1000, Leaf: r.history.ledger.Size,
 	}, nil)
 	if err != nil {
 		return errors.Join(errUnknownFormat, err)
 	}
 
 	r.history.next()
-	r.history.ledger.append(leafStatement, payload)
+	r.history.log(ledger.Statement, payload)
 
 	for _, aud := range r.streams.audiences(entry.RID) {
 		if a, _ := r.streams.byAudience[aud].live(entry.RID); say(a) {

@@ -17,7 +17,7 @@ func TestManyAreRefreshedByOneCommand(t *testing.T) {
 	one, two := d.register(0, ada, "one", 600), d.register(0, ada, "two", 600)
 	others := d.register(0, bob, "others", 600)
 	gone := d.register(0, ada, "gone", 60)
-	revision, size := d.state.history.revision, d.state.history.ledger.size
+	revision, size := d.state.history.revision, d.state.history.ledger.Size
 	ask := PackRenewals([]directory.Renewal{{RID: one}, {RID: two, Lifetime: 3600}, {RID: others}, {RID: gone},
 		{RID: one, Lifetime: 300}})
 
@@ -47,8 +47,8 @@ func TestManyAreRefreshedByOneCommand(t *testing.T) {
 		t.Errorf("%d revisions, want one for each that was refreshed", d.state.history.revision-revision)
 	}
 
-	if d.state.history.ledger.size != size+1 { // the lower deadline of one is announced (X1)
-		t.Errorf("%d leaves for the whole command, want 1", d.state.history.ledger.size-size)
+	if d.state.history.ledger.Size != size+1 { // the lower deadline of one is announced (X1)
+		t.Errorf("%d leaves for the whole command, want 1", d.state.history.ledger.Size-size)
 	}
 
 	if r := d.at(101, Command{Renew: &Renew{Caller: bob, Commissioning: true,

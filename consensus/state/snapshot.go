@@ -131,8 +131,8 @@ func (s *State) Snapshot() *Snapshot {
 		header: Header{
 			Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch,
 			Revision: s.history.revision, Now: s.history.now,
-			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.size,
-			Edges:   slices.Clone(s.history.ledger.edges),
+			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.Size,
+			Edges:   slices.Clone(s.history.ledger.Edges),
 			Written: s.members.written,
 		},
 		peerings: slices.Collect(maps.Values(s.peers.byDomain)),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -96,7 +97,7 @@ func (s *State) readHeader(header *Header) (err error) {
 	s.history.epoch = header.Epoch
 	s.history.revision = header.Revision
 	s.history.now = header.Now
-	s.history.ledger = frontier{header.Size, header.Edges}
+	s.history.ledger = ledger.Frontier{Size: header.Size, Edges: header.Edges}
 	s.history.sealed = header.Sealed
 	s.history.restored = header.Restored
 	s.history.restoredBy = header.RestoredBy

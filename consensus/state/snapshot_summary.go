@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 )
 
 // A Summary describes a snapshot without its secrets.
@@ -60,7 +61,7 @@ func Inspect(r io.Reader) (*Summary, error) {
 		Position:   directory.Position{Epoch: header.Epoch, Revision: header.Revision},
 		Now:        time.UnixMilli(header.Now),
 		LedgerSize: header.Size,
-		LedgerRoot: (&frontier{header.Size, header.Edges}).root(),
+		LedgerRoot: (&ledger.Frontier{Size: header.Size, Edges: header.Edges}).Root(),
 		Held:       header.Holds,
 	}
 

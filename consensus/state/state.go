@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -166,6 +167,8 @@ const atOneGo = 64
 // whole, and reports whether there is another. An error ends this member's applying.
 func (a *Application) Next() (more bool, err error) {
 	s := a.state
+	s.history.entries, s.history.former = s.history.entries[:0], nil
+
 	defer s.registrations.show()
 
 	if a.results == nil {
@@ -452,12 +455,12 @@ func (s *State) trace(command *Command, before mark) {
 	s.history.commands++
 	s.traced = append(s.traced, applied)
 
-	if change.Node && s.history.ledger.size > before.leaves {
+	if change.Node && s.history.ledger.Size > before.leaves {
 		return
 	}
 
 	leaf := commandLeaf{domain: s.history.domain, OperatorCommand: &applied}
-	s.history.ledger.append(leafCommand, leaf.payload())
+	s.history.log(ledger.Command, leaf.payload())
 }
 
 // A mark is the part of the state before a command that its trace needs.
@@ -469,7 +472,7 @@ type mark struct {
 
 func (s *State) mark(command *Command) mark {
 	m := mark{
-		epoch: s.history.epoch, revision: s.history.revision, leaves: s.history.ledger.size, policy: s.policy.current,
+		epoch: s.history.epoch, revision: s.history.revision, leaves: s.history.ledger.Size, policy: s.policy.current,
 	}
 	if command.Rebundle != nil {
 		m.peering = s.peers.Get(command.Rebundle.Domain)
@@ -488,8 +491,8 @@ func (s *State) begin(epoch *Epoch) {
 	leaf := epochLeaf{
 		domain:   s.history.domain,
 		epoch:    epoch.Epoch,
-		size:     s.history.ledger.size,
-		root:     s.history.ledger.root(),
+		size:     s.history.ledger.Size,
+		root:     s.history.ledger.Root(),
 		restored: s.history.restored,
 		reason:   epoch.Reason,
 	}
@@ -499,11 +502,12 @@ func (s *State) begin(epoch *Epoch) {
 
 	s.history.epoch = epoch.Epoch
 	s.history.sealed = ""
-	s.history.ledger = frontier{}
+	s.history.former = &ledger.Tree{Size: leaf.size, Root: leaf.root}
+	s.history.ledger = ledger.Frontier{}
 	s.witness.own = Witnessed{}
 	s.keys.endCosigning()
 	s.history.next()
-	s.history.ledger.append(leafEpoch, leaf.payload())
+	s.history.log(ledger.Epoch, leaf.payload())
 
 	if len(s.keys.byNode) > 0 {
 		s.keys.issue()

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/table"
 )
@@ -222,7 +223,7 @@ func (t *Streams) pin() {
 			ds[i] = rest[i].digest
 		}
 
-		t.history.ledger.append(leafAnnounced, signed.AppendDigests(nil, ds))
+		t.history.log(ledger.Announced, signed.AppendDigests(nil, ds))
 		rest = rest[n:]
 	}
 

@@ -37,7 +37,7 @@ func TestACommandHasOneMember(t *testing.T) {
 		}
 	}
 
-	before, leaves := freeze(t, d.state), d.state.history.ledger.size
+	before, leaves := freeze(t, d.state), d.state.history.ledger.Size
 
 	for first, x := range one {
 		for second, y := range one {
@@ -57,7 +57,7 @@ func TestACommandHasOneMember(t *testing.T) {
 		}
 	}
 
-	if !bytes.Equal(freeze(t, d.state), before) || d.state.history.ledger.size != leaves {
+	if !bytes.Equal(freeze(t, d.state), before) || d.state.history.ledger.Size != leaves {
 		t.Error("a refused command has changed the state")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 )
 
 // Outline returns the state without its registrations and streams.
@@ -19,7 +20,7 @@ func (s *State) Outline() *State {
 	state.history.sealed = s.history.sealed
 	state.history.commands = s.history.commands
 	state.policy.current, state.members.written = s.policy.current, s.members.written
-	state.history.ledger = frontier{s.history.ledger.size, slices.Clone(s.history.ledger.edges)}
+	state.history.ledger = ledger.Frontier{Size: s.history.ledger.Size, Edges: slices.Clone(s.history.ledger.Edges)}
 	state.peers.byDomain, state.keys.byNode, state.keys.rotated, state.keys.revoked = maps.Clone(s.peers.byDomain),
 		maps.Clone(s.keys.byNode), s.keys.rotated, s.keys.revoked
 	state.members.byID, state.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)

@@ -42,7 +42,7 @@ func TestOwnershipChangesByTransferAlone(t *testing.T) {
 	}
 
 	before = d.entry(rid)
-	size := d.state.history.ledger.size
+	size := d.state.history.ledger.Size
 	h := d.state.registrations.regs.get(rid).h
 
 	c := d.transferring(ada, rid, bob)
@@ -50,8 +50,8 @@ func TestOwnershipChangesByTransferAlone(t *testing.T) {
 
 	after := d.entry(rid)
 	if r.Err != nil || r.Outcome.RID != rid || r.Outcome.Position.Revision != before.Revision+1 ||
-		d.state.history.ledger.size != size+1 {
-		t.Fatalf("a transfer gave %+v; %d leaves more", r, d.state.history.ledger.size-size)
+		d.state.history.ledger.Size != size+1 {
+		t.Fatalf("a transfer gave %+v; %d leaves more", r, d.state.history.ledger.Size-size)
 	}
 
 	want := before

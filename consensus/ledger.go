@@ -1,0 +1,187 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
+)
+
+// A Ledger is this member's copy of the logs of its domain, on disk beside its snapshots. The
+// state has the frontier of the log at hand, which is the tree by which the copy is judged.
+type Ledger struct {
+	member *member
+	epochs *ledger.Epochs
+}
+
+// openLedger names the directory of a member's logs.
+func openLedger(cfg *Config) *ledger.Epochs {
+	return ledger.OpenEpochs(filepath.Join(cfg.Dir, "ledger"))
+}
+
+// Tree returns the epoch at hand and the tree of its log, as applied here. The epoch is 0
+// while the domain's history has not begun, and while a restored one has no epoch of its own.
+func (l *Ledger) Tree() (epoch uint64, tree ledger.Tree) { return l.member.replica.tree() }
+
+func (r *Replica) tree() (epoch uint64, tree ledger.Tree) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	history := r.state.History()
+	if history.Sealed() != "" {
+		return 0, tree
+	}
+
+	tree.Size, tree.Root = history.Ledger()
+
+	return history.Position().Epoch, tree
+}
+
+// Log returns the log of an epoch with its tree, which grows if it is the epoch at hand. The
+// error is directory.NotFound, or Unavailable if this copy is damaged.
+func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
+	log, end, err := l.epochs.Log(epoch)
+
+	switch {
+	case errors.Is(err, ledger.ErrNoTile):
+		return nil, ledger.Tree{}, directory.Refuse(directory.NotFound, "this node has no ledger of epoch %d", epoch)
+	case err != nil:
+		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "the ledger of epoch %d: %w", epoch, err)
+	case end != nil:
+		return log, *end, nil
+	}
+
+	now, tree := l.Tree()
+	if now != epoch {
+		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "the ledger of epoch %d is ending", epoch)
+	}
+
+	return log, tree, nil
+}
+
+// Whole reports whether this copy of the log at hand has all entries.
+func (l *Ledger) Whole() bool {
+	epoch, _ := l.Tree()
+
+	log, _, err := l.epochs.Log(epoch)
+	if err != nil {
+		return epoch == 0
+	}
+
+	_, missing := log.Missing()
+
+	return !missing
+}
+
+// mendEvery is how often this copy is looked after, and mendWithin how long one answer of
+// another member may take.
+const (
+	mendEvery  = time.Second
+	mendWithin = 10 * time.Second
+)
+
+// run completes this copy of the log at hand: with what is on disk, or from other members.
+func (l *Ledger) run() {
+	ticker := time.NewTicker(mendEvery)
+	defer ticker.Stop()
+
+	wait, rounds := 0, 0
+
+	for {
+		select {
+		case <-ticker.C:
+		case <-l.member.life.closing.Done():
+			return
+		}
+
+		if wait--; wait > 0 || l.Whole() {
+			continue
+		}
+
+		if err := l.mend(); err != nil {
+			rounds = min(rounds+1, 6)
+			wait = 1 << rounds
+			l.member.log.Warn("entries of the ledger are missing here; asking the other members again",
+				"after", time.Duration(wait)*mendEvery, "err", err)
+
+			continue
+		}
+
+		wait, rounds = 0, 0
+	}
+}
+
+// mend fills the log at hand up to its tree, from the files and then from each other member.
+func (l *Ledger) mend() error {
+	epoch, _ := l.Tree()
+
+	log, tree, err := l.Log(epoch)
+	if err != nil {
+		return err
+	}
+
+	from, _ := log.Missing()
+	if err = log.Fill(tree, log.Local); err == nil {
+		l.member.log.Info("completed the ledger from its entries on disk", "epoch", epoch, "from", from, "to", tree.Size)
+		return nil
+	}
+
+	all := l.member.group.servers()
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+
+	for _, to := range all {
+		if to.ID == l.member.cfg.Node {
+			continue
+		}
+
+		filling := log.Fill(tree, func(index uint64) ([]ledger.Entry, error) { return l.ask(to.Member, epoch, index) })
+		if filling == nil {
+			l.member.log.Info("completed the ledger with entries of another member",
+				"epoch", epoch, "from", from, "to", tree.Size, "member", to.ID)
+
+			return nil
+		}
+
+		err = errors.Join(err, filling)
+	}
+
+	return err
+}
+
+// ask asks another member for entries.
+func (l *Ledger) ask(to Member, epoch, index uint64) ([]ledger.Entry, error) {
+	ctx, cancel := context.WithTimeout(l.member.life.closing, mendWithin)
+	defer cancel()
+
+	var answer message.EntriesAnswer
+	if err := l.member.messenger.post(ctx, to, entriesPath, &message.EntriesRequest{Epoch: epoch, From: index},
+		&answer); err != nil {
+		return nil, err
+	}
+
+	return ledger.ReadEntries(answer.Entries)
+}
+
+// answer answers another member's question for entries, with as many as there are from an
+// index on, up to maxEntries.
+func (l *Ledger) answer(request *message.EntriesRequest) *message.EntriesAnswer {
+	log, tree, err := l.Log(request.Epoch)
+	if err != nil || request.From >= tree.Size {
+		return &message.EntriesAnswer{}
+	}
+
+	entries, err := log.Entries(tree, request.From, min(tree.Size-request.From, maxEntries))
+	if err != nil {
+		return &message.EntriesAnswer{}
+	}
+
+	return &message.EntriesAnswer{Entries: entries}
+}
+
+// maxEntries bounds the entries of an answer: about 560 KiB.
+const maxEntries = 1 << 14

@@ -1,0 +1,13 @@
+// Package ledger keeps Merkle logs on disk (RFC 6962), as C2SP tlog-tiles serves them.
+//
+// A log has an entry for each change of which its domain must be held to its word: a type
+// and the SHA-256 of a payload. Entries disclose nothing, so everybody may read them.
+//
+//	Frontier  the right edge of a tree: what appending and the root need
+//	Log       one log on disk: its entries and hashes, tiles and proofs
+//	Epochs    the logs of a domain, one for each of its epochs
+//
+// Log.Append takes the entries that the owner of the tree has appended. If entries are
+// missing before them, or what is on disk is damaged, Log.Fill gets them from elsewhere:
+// what leads to another root than the owner's is not kept, and not served.
+package ledger

@@ -1,0 +1,387 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// ErrIncomplete says that entries are missing here, or damaged; Fill gets them.
+var ErrIncomplete = errors.New("this copy of the ledger is incomplete")
+
+// A Tree is a state of a log by its owner's word.
+type Tree struct {
+	Size uint64
+	Root directory.Hash
+}
+
+// fanout is how many hashes of one column make one of the next. A tile of C2SP is a
+// square of it, so that every second column has the hashes of tiles.
+const (
+	fanout     = 16
+	fanoutBits = 4
+)
+
+// A Log is one log on disk: a column of its entries, each as bundles have it, and columns of
+// hashes: the first of leaves, each further one of complete subtrees with fanout hashes of
+// the one before. A tile of any width is a run of values of one column.
+type Log struct {
+	dir string
+
+	mu      sync.RWMutex
+	entries *column
+	hashes  []*column
+	size    uint64 // of the owner's tree
+	have    uint64 // entries from the first on; less than size while some are missing
+	failed  error  // why an entry could not be written
+}
+
+// bundled is the length of an entry with its length before it, as entry bundles have it.
+const bundled = 2 + len(Entry{})
+
+// Open opens the log in a directory, and makes an empty one if there is none. It has no size
+// until Reset.
+func Open(dir string) (*Log, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+
+	l := &Log{dir: dir}
+
+	var err error
+	if l.entries, err = openColumn(filepath.Join(dir, "entries"), int64(bundled)); err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+
+	for err == nil {
+		if _, missing := os.Stat(l.levelFile(len(l.hashes))); missing != nil && len(l.hashes) > 0 {
+			return l, nil
+		}
+
+		err = l.addLevel()
+	}
+
+	return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), l.Close())
+}
+
+func (l *Log) levelFile(level int) string { return filepath.Join(l.dir, "hashes-"+strconv.Itoa(level)) }
+
+func (l *Log) addLevel() error {
+	c, err := openColumn(l.levelFile(len(l.hashes)), int64(len(directory.Hash{})))
+	if err == nil {
+		l.hashes = append(l.hashes, c)
+	}
+
+	return err
+}
+
+// Close closes the files. What was not synced may be lost.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	errs := []error{l.entries.flush(), l.entries.file.Close()}
+	for _, c := range l.hashes {
+		errs = append(errs, c.flush(), c.file.Close())
+	}
+
+	return errors.Join(errs...)
+}
+
+// Sync makes all appended entries survive a loss of power. It fails if one could not be
+// written.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	errs := []error{l.failed, l.entries.sync()}
+	for _, c := range l.hashes {
+		errs = append(errs, c.sync())
+	}
+
+	return errors.Join(errs...)
+}
+
+// Reset takes the owner's tree as it is now, at a start or by a snapshot, whatever was
+// appended before. If what is on disk doesn't lead to its root, the log is incomplete. It
+// reads no entry, and a few hashes for each level.
+func (l *Log) Reset(tree Tree) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	stored, err := l.stored()
+	if err != nil {
+		return fmt.Errorf("the ledger: %w", err)
+	}
+
+	l.size, l.failed = tree.Size, nil
+	l.have = min(stored, tree.Size)
+	l.cut(l.have)
+
+	if l.have < l.size {
+		return nil
+	}
+
+	if root, err := tlog.TreeHash(int64(tree.Size), hashReader{l}); err != nil || directory.Hash(root) != tree.Root {
+		l.have = 0
+	}
+
+	return nil
+}
+
+// stored writes all values to the files, and returns how many entries they have with all hashes.
+func (l *Log) stored() (uint64, error) {
+	if err := l.entries.flush(); err != nil {
+		return 0, err
+	}
+
+	n, err := l.entries.stored()
+
+	for level, c := range l.hashes {
+		if err == nil {
+			err = c.flush()
+		}
+
+		if err != nil {
+			return 0, err
+		}
+
+		var hashes uint64
+		if hashes, err = c.stored(); err == nil {
+			n = min(n, (hashes+1)<<(fanoutBits*level)-1)
+		}
+	}
+
+	return n, err
+}
+
+// cut lets the columns go on behind the first n entries.
+func (l *Log) cut(n uint64) {
+	l.entries.cut(n)
+
+	for level, c := range l.hashes {
+		c.cut(n >> (fanoutBits * level))
+	}
+}
+
+// Append takes the entries that the owner has appended to the tree. It doesn't fail: an
+// entry that can't be written is missing from then on.
+func (l *Log) Append(entries ...Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	for _, e := range entries {
+		var err error
+		if l.have == l.size {
+			if err = l.extend(e); err == nil {
+				l.have++
+			}
+		} else { // kept for Fill
+			_, err = l.entries.file.WriteAt(bundle(e), int64(l.size)*l.entries.width)
+		}
+
+		if err != nil && l.failed == nil {
+			l.failed = fmt.Errorf("write entry %d of the ledger: %w", l.size, err)
+		}
+
+		l.size++
+	}
+}
+
+func bundle(e Entry) []byte { return append([]byte{0, byte(len(e))}, e[:]...) }
+
+// extend appends an entry to the columns, and the hashes of the subtrees that it completes.
+func (l *Log) extend(e Entry) error {
+	if err := l.entries.append(bundle(e)); err != nil {
+		return err
+	}
+
+	h := e.Hash()
+
+	for level := 0; ; level++ {
+		if level == len(l.hashes) {
+			if err := l.addLevel(); err != nil {
+				return err
+			}
+		}
+
+		c := l.hashes[level]
+		if err := c.append(h[:]); err != nil || c.n%fanout != 0 {
+			return err
+		}
+
+		group, err := c.read(c.n-fanout, c.n)
+		if err != nil {
+			return err
+		}
+
+		h = directory.Hash(treeOf(group))
+	}
+}
+
+// treeOf returns the root of the complete tree above a run of hashes.
+func treeOf(run []byte) tlog.Hash {
+	if len(run) == tlog.HashSize {
+		return tlog.Hash(run)
+	}
+
+	half := len(run) / 2
+
+	return tlog.NodeHash(treeOf(run[:half]), treeOf(run[half:]))
+}
+
+// Missing reports whether entries are missing, and from which on.
+func (l *Log) Missing() (from uint64, missing bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+
+	return l.have, l.have < l.size
+}
+
+// ErrOther says that entries lead to another root than the owner's.
+var ErrOther = errors.New("entries lead to another root")
+
+// Fill completes the log up to the owner's tree: from returns entries from an index on, at
+// least one. The entries behind the tree are those that were appended meanwhile. If they
+// don't lead to the tree's root nothing is kept, and the error is ErrOther; the next call asks
+// for all of them.
+func (l *Log) Fill(tree Tree, from func(index uint64) ([]Entry, error)) error {
+	at, missing := l.beginFill()
+
+	for missing && at < tree.Size {
+		entries, err := from(at)
+		if err == nil && len(entries) == 0 {
+			err = ErrIncomplete
+		}
+
+		if err != nil {
+			return fmt.Errorf("entry %d of the ledger: %w", at, err)
+		}
+
+		if at, err = l.fill(at, entries[:min(uint64(len(entries)), tree.Size-at)]); err != nil {
+			return err
+		}
+	}
+
+	if !missing {
+		return nil
+	}
+
+	return l.finishFill(tree)
+}
+
+func (l *Log) beginFill() (from uint64, missing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.have < l.size {
+		l.cut(l.have)
+	}
+
+	return l.have, l.have < l.size
+}
+
+func (l *Log) fill(at uint64, entries []Entry) (next uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.entries.n != at {
+		return at, fmt.Errorf("entry %d of the ledger: %w", at, ErrIncomplete) // reset meanwhile
+	}
+
+	for _, e := range entries {
+		if err := l.extend(e); err != nil {
+			return at, fmt.Errorf("write entry %d of the ledger: %w", at, err)
+		}
+
+		at++
+	}
+
+	return at, nil
+}
+
+// finishFill compares the filled columns with the tree, and adds what was appended since.
+func (l *Log) finishFill(tree Tree) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.entries.n != tree.Size || tree.Size > l.size {
+		return ErrIncomplete // reset meanwhile
+	}
+
+	root, err := tlog.TreeHash(int64(tree.Size), hashReader{l})
+	if err == nil && directory.Hash(root) != tree.Root {
+		err = ErrOther
+	}
+
+	for at := tree.Size; err == nil && at < l.size; at++ {
+		var e []Entry
+		if e, err = l.local(at, 1); err == nil {
+			err = l.extend(e[0])
+		}
+	}
+
+	if err != nil {
+		l.have = 0
+		l.cut(0)
+
+		return err
+	}
+
+	l.have, l.failed = l.size, nil
+
+	return nil
+}
+
+// Local returns entries from an index on as they are on disk, for Fill.
+func (l *Log) Local(index uint64) ([]Entry, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+
+	stored, err := l.entries.stored()
+	if err != nil || index >= stored {
+		return nil, errors.Join(ErrIncomplete, err)
+	}
+
+	return l.local(index, min(stored-index, 1024))
+}
+
+func (l *Log) local(index, n uint64) ([]Entry, error) {
+	data := make([]byte, n*uint64(bundled))
+	if _, err := l.entries.file.ReadAt(data, int64(index)*l.entries.width); err != nil {
+		return nil, err
+	}
+
+	return unbundle(data)
+}
+
+// unbundle reads a bundle of entries.
+func unbundle(data []byte) ([]Entry, error) {
+	entries := make([]Entry, 0, len(data)/bundled)
+	for ; len(data) >= bundled; data = data[bundled:] {
+		if data[0] != 0 || int(data[1]) != len(Entry{}) {
+			return nil, errors.New("an entry has another form")
+		}
+
+		entries = append(entries, Entry(data[2:bundled]))
+	}
+
+	return entries, nil
+}
+
+// ReadEntries reads entries as bundles have them. The entries of other logs may have other
+// forms, and are refused.
+func ReadEntries(data []byte) ([]Entry, error) {
+	if len(data)%bundled != 0 {
+		return nil, fmt.Errorf("%d bytes are no run of entries", len(data))
+	}
+
+	return unbundle(data)
+}

@@ -1,0 +1,454 @@
+package ledger_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
+)
+
+func entry(i uint64) ledger.Entry {
+	return ledger.EntryOf(ledger.Statement, binary.BigEndian.AppendUint64(nil, i))
+}
+
+func entries(from, to uint64) (es []ledger.Entry) {
+	for i := from; i < to; i++ {
+		es = append(es, entry(i))
+	}
+
+	return es
+}
+
+func treeOf(size uint64) ledger.Tree {
+	var f ledger.Frontier
+	for i := range size {
+		f.Append(entry(i))
+	}
+
+	return ledger.Tree{Size: size, Root: f.Root()}
+}
+
+func open(t *testing.T, dir string) *ledger.Log {
+	t.Helper()
+
+	log, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = log.Close() })
+
+	return log
+}
+
+func reset(t *testing.T, log *ledger.Log, tree ledger.Tree) {
+	t.Helper()
+
+	if err := log.Reset(tree); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// naive is the tree hash of RFC 6962, 2.1, word for word.
+func naive(es []ledger.Entry) tlog.Hash {
+	switch len(es) {
+	case 0:
+		return tlog.Hash(directory.HashOf(nil))
+	case 1:
+		return tlog.RecordHash(es[0][:])
+	}
+
+	k := 1
+	for 2*k < len(es) {
+		k *= 2
+	}
+
+	return tlog.NodeHash(naive(es[:k]), naive(es[k:]))
+}
+
+// Requirement: MESH-020
+func TestAFrontierHasTheRootOfTheNaiveTree(t *testing.T) {
+	var f ledger.Frontier
+
+	for size := range 600 {
+		if got, want := f.Root(), naive(entries(0, uint64(size))); got != directory.Hash(want) {
+			t.Fatalf("%d entries: root %s, want %s", size, got, want)
+		}
+
+		if at := f.Append(entry(uint64(size))); at != uint64(size) {
+			t.Fatalf("entry %d got index %d", size, at)
+		}
+	}
+}
+
+// Requirement: MESH-020
+func TestAFrontierHasTheRootOfTlogAt100000(t *testing.T) {
+	var (
+		f      ledger.Frontier
+		stored []tlog.Hash
+	)
+
+	read := tlog.HashReaderFunc(func(at []int64) (out []tlog.Hash, _ error) {
+		for _, n := range at {
+			out = append(out, stored[n])
+		}
+
+		return out, nil
+	})
+	for i := range int64(100_000) {
+		e := entry(uint64(i))
+
+		hs, err := tlog.StoredHashes(i, e[:], read)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		stored = append(stored, hs...)
+		f.Append(e)
+	}
+
+	want, err := tlog.TreeHash(100_000, read)
+	if err != nil || f.Root() != directory.Hash(want) {
+		t.Errorf("the root is %s, want %s (%v)", f.Root(), directory.Hash(want), err)
+	}
+
+	if len(f.Edges) > 17 {
+		t.Errorf("a frontier of 100,000 entries has %d hashes", len(f.Edges))
+	}
+}
+
+// Requirement: LOG-001, LOG-002
+func TestTilesAndBundlesAreThoseOfC2SP(t *testing.T) {
+	const size = 70_000
+
+	log, all, tree := open(t, t.TempDir()), entries(0, size), treeOf(size)
+	reset(t, log, ledger.Tree{})
+	log.Append(all...)
+
+	for _, c := range []struct {
+		level int
+		n     uint64
+		width int
+	}{{0, 0, 256}, {0, 0, 1}, {0, 273, 112}, {0, 273, 3}, {1, 0, 256}, {1, 1, 17}, {2, 0, 1}} {
+		tile, err := log.Tile(tree, c.level, c.n, c.width)
+		if err != nil || len(tile) != 32*c.width {
+			t.Fatalf("%+v: %d bytes, %v", c, len(tile), err)
+		}
+
+		span := 1 << (8 * c.level)
+		for i := range c.width {
+			first := (int(c.n)*256 + i) * span
+			if got := tlog.Hash(tile[32*i:][:32]); got != naive(all[first:first+span]) {
+				t.Fatalf("%+v: hash %d is %s", c, i, got)
+			}
+		}
+	}
+
+	bundle, err := log.Bundle(tree, 273, 112)
+	if err != nil || len(bundle) != 112*35 {
+		t.Fatalf("%d bytes, %v", len(bundle), err)
+	}
+
+	for i := range 112 {
+		e := all[273*256+i]
+		if got := bundle[35*i:][:35]; got[0] != 0 || got[1] != 33 || !slices.Equal(got[2:], e[:]) {
+			t.Fatalf("entry %d of the bundle is %x", i, got)
+		}
+	}
+
+	for _, c := range []struct {
+		level int
+		n     uint64
+		width int
+	}{{0, 273, 113}, {0, 274, 1}, {1, 1, 18}, {2, 0, 2}, {3, 0, 1}, {0, 0, 0}, {0, 0, 257}, {-1, 0, 1}, {9, 0, 1},
+		{0, 1 << 60, 1}} {
+		if _, err := log.Tile(tree, c.level, c.n, c.width); !errors.Is(err, ledger.ErrNoTile) {
+			t.Errorf("tile %+v: %v, want none", c, err)
+		}
+	}
+
+	if _, err := log.Bundle(tree, 273, 113); !errors.Is(err, ledger.ErrNoTile) {
+		t.Errorf("a bundle of more entries than there are: %v", err)
+	}
+}
+
+// Requirement: MESH-020, MESH-021
+func TestProofsHoldAtEverySize(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	log := open(t, t.TempDir())
+	reset(t, log, ledger.Tree{})
+
+	var f ledger.Frontier
+
+	trees := []ledger.Tree{{Root: f.Root()}}
+
+	for size := uint64(1); size <= 1500; size++ {
+		log.Append(entry(size - 1))
+		f.Append(entry(size - 1))
+
+		tree := ledger.Tree{Size: size, Root: f.Root()}
+		trees = append(trees, tree)
+
+		index, old := random.Uint64N(size), 1+random.Uint64N(size)
+
+		path, err := log.Prove(tree, index)
+		if err != nil || tlog.CheckRecord(hashes(path), int64(size), tlog.Hash(tree.Root), int64(index),
+			tlog.Hash(entry(index).Hash())) != nil {
+			t.Fatalf("entry %d of %d: %v", index, size, err)
+		}
+
+		proof, err := log.Consistency(tree, old)
+		if err != nil || old < size && tlog.CheckTree(hashes(proof), int64(size), tlog.Hash(tree.Root), int64(old),
+			tlog.Hash(trees[old].Root)) != nil {
+			t.Fatalf("%d to %d: %v", old, size, err)
+		}
+
+		if root, err := log.Root(tree, old); err != nil || root != trees[old].Root {
+			t.Fatalf("root of %d in %d: %s, %v", old, size, root, err)
+		}
+	}
+
+	if _, err := log.Prove(trees[1500], 1500); !errors.Is(err, ledger.ErrNoTile) {
+		t.Errorf("an entry behind the tree: %v", err)
+	}
+
+	if _, err := log.Consistency(trees[10], 11); !errors.Is(err, ledger.ErrNoTile) {
+		t.Errorf("a tree larger than the new one: %v", err)
+	}
+}
+
+func hashes(path []directory.Hash) (hs []tlog.Hash) {
+	for _, h := range path {
+		hs = append(hs, tlog.Hash(h))
+	}
+
+	return hs
+}
+
+// A log goes on behind any tree that it had, whether or not what came after was written.
+func TestALogGoesOnAfterARestart(t *testing.T) {
+	for _, size := range []uint64{0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 5000} {
+		dir := t.TempDir()
+		log := open(t, dir)
+		reset(t, log, ledger.Tree{})
+		log.Append(entries(0, size)...)
+
+		if err := log.Sync(); err != nil {
+			t.Fatal(err)
+		}
+
+		log.Append(entries(size, size+300)...) // part of which gets lost
+
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+
+		log = open(t, dir)
+		reset(t, log, treeOf(size))
+
+		if from, missing := log.Missing(); missing {
+			t.Fatalf("after %d entries those from %d on are missing", size, from)
+		}
+
+		log.Append(entries(size, size+100)...)
+
+		if _, err := log.Prove(treeOf(size+100), size+99); err != nil {
+			t.Errorf("after a restart with %d entries: %v", size, err)
+		}
+	}
+}
+
+// Requirement: LOG-004
+func TestALogIsFilledFromElsewhere(t *testing.T) {
+	sibling := func(index uint64) ([]ledger.Entry, error) { return entries(index, index+700), nil }
+	liar := func(index uint64) ([]ledger.Entry, error) { return entries(index+1, index+300), nil }
+
+	for _, had := range []uint64{0, 1, 100, 1000} {
+		log := open(t, t.TempDir())
+		reset(t, log, ledger.Tree{})
+		log.Append(entries(0, had)...)
+		reset(t, log, treeOf(2000)) // a snapshot of the leader
+
+		if from, missing := log.Missing(); !missing || from != had {
+			t.Fatalf("missing from %d on (%t), want from %d", from, missing, had)
+		}
+
+		log.Append(entries(2000, 2100)...)
+
+		if _, err := log.Prove(treeOf(2100), 3); !errors.Is(err, ledger.ErrIncomplete) {
+			t.Errorf("a proof of an incomplete log: %v", err)
+		}
+
+		if err := log.Fill(treeOf(2050), liar); !errors.Is(err, ledger.ErrOther) {
+			t.Errorf("entries of another log: %v", err)
+		}
+
+		if _, missing := log.Missing(); !missing {
+			t.Fatal("entries of another log are kept")
+		}
+
+		if err := log.Fill(treeOf(2050), sibling); err != nil {
+			t.Fatal(err)
+		}
+
+		log.Append(entries(2100, 2200)...)
+
+		if _, err := log.Prove(treeOf(2200), had); err != nil {
+			t.Errorf("after filling from %d on: %v", had, err)
+		}
+	}
+}
+
+// Requirement: LOG-004
+func TestWhatIsDamagedIsNotServed(t *testing.T) {
+	for _, file := range []string{"entries", "hashes-0", "hashes-1", "hashes-2"} {
+		dir := t.TempDir()
+		log := open(t, dir)
+		reset(t, log, ledger.Tree{})
+		log.Append(entries(0, 3000)...)
+
+		if err := log.Sync(); err != nil {
+			t.Fatal(err)
+		}
+
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := f.WriteAt([]byte("damaged"), 67); err != nil {
+			t.Fatal(err)
+		}
+
+		_ = f.Close()
+		tree := treeOf(3000)
+
+		_, tile := log.Tile(tree, 0, 0, 256)
+		if file == "hashes-2" { // of no tile of level 0 but through the root
+			_, tile = log.Tile(tree, 1, 0, 11)
+		}
+
+		_, bundle := log.Bundle(tree, 0, 256)
+		if !errors.Is(bundle, ledger.ErrIncomplete) || file != "entries" && !errors.Is(tile, ledger.ErrIncomplete) {
+			t.Errorf("%s: tile %v, bundle %v", file, tile, bundle)
+		}
+
+		err = log.Fill(tree, log.Local)
+		if file == "entries" {
+			if err == nil {
+				t.Error("filled from damaged entries")
+			}
+
+			err = log.Fill(tree, func(at uint64) ([]ledger.Entry, error) { return entries(at, at+256), nil })
+		}
+
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+
+		if _, err := log.Bundle(tree, 0, 256); err != nil {
+			t.Errorf("%s, after it was filled: %v", file, err)
+		}
+	}
+}
+
+// Requirement: LOG-019
+func TestAnEndedEpochStaysReadable(t *testing.T) {
+	dir := t.TempDir()
+	epochs := ledger.OpenEpochs(dir)
+
+	if err := epochs.Begin(1000, ledger.Tree{}); err != nil {
+		t.Fatal(err)
+	}
+
+	epochs.Append(entries(0, 300)...)
+
+	if err := epochs.Begin(2000, treeOf(300)); err != nil {
+		t.Fatal(err)
+	}
+
+	epochs.Append(entries(0, 7)...)
+
+	if err := errors.Join(epochs.Sync(), epochs.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	epochs = ledger.OpenEpochs(dir)
+	defer epochs.Close()
+
+	if err := epochs.Reset(2000, treeOf(7)); err != nil {
+		t.Fatal(err)
+	}
+
+	log, end, err := epochs.Log(1000)
+	if err != nil || end == nil || *end != treeOf(300) {
+		t.Fatalf("the ended log: %v, %v", end, err)
+	}
+
+	if _, err := log.Prove(*end, 299); err != nil {
+		t.Error(err)
+	}
+
+	if log, end, err = epochs.Log(2000); err != nil || end != nil {
+		t.Fatalf("the log at hand: %v, %v", end, err)
+	}
+
+	if _, err := log.Prove(treeOf(7), 6); err != nil {
+		t.Error(err)
+	}
+
+	if _, _, err := epochs.Log(1500); !errors.Is(err, ledger.ErrNoTile) {
+		t.Errorf("an epoch that never was: %v", err)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	log, err := ledger.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer log.Close()
+
+	if err := log.Reset(ledger.Tree{}); err != nil {
+		b.Fatal(err)
+	}
+
+	var f ledger.Frontier
+
+	e := entry(1)
+	for b.Loop() {
+		f.Append(e)
+		log.Append(e)
+	}
+}
+
+func BenchmarkProve(b *testing.B) {
+	const size = 1_000_000
+
+	log, err := ledger.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer log.Close()
+
+	if err := log.Reset(ledger.Tree{}); err != nil {
+		b.Fatal(err)
+	}
+
+	log.Append(entries(0, size)...)
+
+	tree, random := treeOf(size), rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		if _, err := log.Prove(tree, random.Uint64N(size)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

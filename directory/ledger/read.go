@@ -1,0 +1,251 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// TileWidth is the number of hashes of a full tile, and of entries of a full bundle.
+const TileWidth = 1 << tileBits
+
+const tileBits = 2 * fanoutBits
+
+// ErrNoTile says that the tree has no such tile, bundle or entry.
+var ErrNoTile = errors.New("the ledger has no such tile")
+
+// A hashReader reads hashes of a log as they are on disk. Its user compares what they lead to.
+type hashReader struct{ log *Log }
+
+// ReadHashes implements tlog.HashReader.
+func (r hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
+
+	for i, index := range indexes {
+		level, n := tlog.SplitStoredHashIndex(index)
+		column, below := level/fanoutBits, level%fanoutBits
+
+		if column >= len(r.log.hashes) {
+			return nil, ErrIncomplete
+		}
+
+		run, err := r.log.hashes[column].read(uint64(n)<<below, uint64(n+1)<<below)
+		if err != nil {
+			return nil, err
+		}
+
+		hashes[i] = treeOf(run)
+	}
+
+	return hashes, nil
+}
+
+// Height implements tlog.TileReader.
+func (hashReader) Height() int { return fanoutBits }
+
+// ReadTiles implements tlog.TileReader.
+func (r hashReader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
+	data := make([][]byte, len(tiles))
+
+	for i, t := range tiles {
+		if t.L >= len(r.log.hashes) {
+			return nil, ErrIncomplete
+		}
+
+		var err error
+		if data[i], err = r.log.hashes[t.L].read(uint64(t.N)*fanout, uint64(t.N)*fanout+uint64(t.W)); err != nil {
+			return nil, err
+		}
+	}
+
+	return data, nil
+}
+
+// SaveTiles implements tlog.TileReader.
+func (hashReader) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// read calls use with the files of a tree. What turns out to be damaged is missing from then on.
+func (l *Log) read(tree Tree, use func(hashReader) error) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+
+	if l.have < l.size || l.have < tree.Size {
+		return ErrIncomplete
+	}
+
+	return use(hashReader{l})
+}
+
+// damaged marks all entries as missing, because some or their hashes are not the owner's.
+func (l *Log) damaged(err error) error {
+	if err == nil || errors.Is(err, ErrNoTile) || errors.Is(err, ErrIncomplete) {
+		return err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.have = 0
+
+	return fmt.Errorf("%w: %w", ErrIncomplete, err)
+}
+
+// Tile returns the first width hashes of a tile of C2SP tlog-tiles, compared with the owner's tree.
+func (l *Log) Tile(tree Tree, level int, n uint64, width int) (tile []byte, err error) {
+	if level < 0 || level > 7 || width < 1 || width > TileWidth ||
+		n >= 1<<48 || n*TileWidth+uint64(width) > tree.Size>>(tileBits*level) {
+		return nil, ErrNoTile
+	}
+
+	err = l.read(tree, func(r hashReader) (err error) {
+		tile, err = r.checked(tree, tileBits*level, n*TileWidth, width)
+		return err
+	})
+
+	return tile, l.damaged(err)
+}
+
+// checked returns hashes of a level, compared with the tree.
+func (r hashReader) checked(tree Tree, level int, first uint64, count int) ([]byte, error) {
+	indexes := make([]int64, count)
+	for i := range indexes {
+		indexes[i] = tlog.StoredHashIndex(level, int64(first)+int64(i))
+	}
+
+	hashes, err := tlog.TileHashReader(tlog.Tree{N: int64(tree.Size), Hash: tlog.Hash(tree.Root)}, r).ReadHashes(indexes)
+
+	var data []byte
+	for _, h := range hashes {
+		data = append(data, h[:]...)
+	}
+
+	return data, err
+}
+
+// Bundle returns the first width entries of a bundle of C2SP tlog-tiles, compared with the owner's tree.
+func (l *Log) Bundle(tree Tree, n uint64, width int) (bundle []byte, err error) {
+	if width < 1 || width > TileWidth || n >= 1<<48 || n*TileWidth+uint64(width) > tree.Size {
+		return nil, ErrNoTile
+	}
+
+	err = l.read(tree, func(r hashReader) (err error) {
+		if bundle, err = l.entries.read(n*TileWidth, n*TileWidth+uint64(width)); err != nil {
+			return err
+		}
+
+		hashes, err := r.checked(tree, 0, n*TileWidth, width)
+		if err != nil {
+			return err
+		}
+
+		entries, err := unbundle(bundle)
+		for i, e := range entries {
+			if h := e.Hash(); string(h[:]) != string(hashes[i*len(h):][:len(h)]) {
+				return fmt.Errorf("entry %d of the ledger is damaged", n*TileWidth+uint64(i))
+			}
+		}
+
+		return err
+	})
+
+	return bundle, l.damaged(err)
+}
+
+// Entries returns a run of entries as they are on disk: who takes them compares what they lead to.
+func (l *Log) Entries(tree Tree, from, n uint64) (entries []byte, err error) {
+	if from+n > tree.Size || from+n < from {
+		return nil, ErrNoTile
+	}
+
+	err = l.read(tree, func(hashReader) (err error) {
+		entries, err = l.entries.read(from, from+n)
+		return err
+	})
+
+	return entries, err
+}
+
+// Prove returns the hashes from an entry's sibling up to the root of the tree.
+func (l *Log) Prove(tree Tree, index uint64) (path []directory.Hash, err error) {
+	if index >= tree.Size {
+		return nil, ErrNoTile
+	}
+
+	err = l.read(tree, func(r hashReader) error {
+		proof, err := tlog.ProveRecord(int64(tree.Size), int64(index), r)
+		if err != nil {
+			return err
+		}
+
+		leaf, err := r.log.hashes[0].read(index, index+1)
+		if err != nil {
+			return err
+		}
+
+		path = hashesOf(proof)
+
+		return tlog.CheckRecord(proof, int64(tree.Size), tlog.Hash(tree.Root), int64(index), tlog.Hash(leaf))
+	})
+
+	return path, l.damaged(err)
+}
+
+// Consistency returns the proof that the tree has another, smaller one as its beginning.
+func (l *Log) Consistency(tree Tree, old uint64) (proof []directory.Hash, err error) {
+	if old == 0 || old == tree.Size { // nothing to prove
+		return nil, nil
+	}
+
+	if old > tree.Size {
+		return nil, ErrNoTile
+	}
+
+	err = l.read(tree, func(r hashReader) error {
+		hashes, err := tlog.ProveTree(int64(tree.Size), int64(old), r)
+		if err != nil {
+			return err
+		}
+
+		root, err := tlog.TreeHash(int64(old), r)
+		if err != nil {
+			return err
+		}
+
+		proof = hashesOf(hashes)
+
+		return tlog.CheckTree(hashes, int64(tree.Size), tlog.Hash(tree.Root), int64(old), root)
+	})
+
+	return proof, l.damaged(err)
+}
+
+// Root returns the root of the tree when it had a smaller size.
+func (l *Log) Root(tree Tree, size uint64) (root directory.Hash, err error) {
+	if size > tree.Size {
+		return root, ErrNoTile
+	}
+
+	if size == 0 {
+		return directory.HashOf(nil), nil
+	}
+
+	err = l.read(tree, func(r hashReader) error {
+		h, err := tlog.TreeHash(int64(size), r)
+		root = directory.Hash(h)
+
+		return err
+	})
+
+	return root, l.damaged(err)
+}
+
+func hashesOf(proof []tlog.Hash) []directory.Hash {
+	hashes := make([]directory.Hash, len(proof))
+	for i, h := range proof {
+		hashes[i] = directory.Hash(h)
+	}
+
+	return hashes
+}
