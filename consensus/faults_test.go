@@ -176,7 +176,10 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 
 func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.Timing.SnapshotEvery = 8 })
+		d := newDomain(t, 3, func(c *Config) {
+			c.Timing.SnapshotEvery = 8
+			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
+		})
 		d.ready()
 		leader, follower := d.leader()
 		d.stop(follower)
@@ -195,6 +198,10 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 		d.ready()
 
 		s := d.nodes[follower]
+		if s.group.raft.Stats()["last_snapshot_index"] == "0" {
+			t.Error("it got no snapshot")
+		}
+
 		if n := s.cfg.Index.Len(); n != 40 {
 			t.Errorf("ready with %d of 40", n)
 		}

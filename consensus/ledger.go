@@ -107,7 +107,7 @@ func (l *Ledger) run() {
 			rounds = min(rounds+1, 6)
 			wait = 1 << rounds
 			l.member.log.Warn("entries of the ledger are missing here; asking the other members again",
-				"after", time.Duration(wait)*mendEvery, "err", err)
+				"after_s", wait, "err", err)
 
 			continue
 		}
@@ -127,7 +127,9 @@ func (l *Ledger) mend() error {
 
 	from, _ := log.Missing()
 	if err = log.Fill(tree, log.Local); err == nil {
-		l.member.log.Info("completed the ledger from its entries on disk", "epoch", epoch, "from", from, "to", tree.Size)
+		l.member.log.Info("completed the ledger from its entries on disk",
+			"epoch", epoch, "from", from, "to", tree.Size)
+
 		return nil
 	}
 
@@ -139,7 +141,9 @@ func (l *Ledger) mend() error {
 			continue
 		}
 
-		filling := log.Fill(tree, func(index uint64) ([]ledger.Entry, error) { return l.ask(to.Member, epoch, index) })
+		filling := log.Fill(tree, func(index uint64) ([]ledger.Entry, error) {
+			return l.ask(to.Member, epoch, index)
+		})
 		if filling == nil {
 			l.member.log.Info("completed the ledger with entries of another member",
 				"epoch", epoch, "from", from, "to", tree.Size, "member", to.ID)

@@ -73,6 +73,7 @@ func everyMessage() []any {
 			Entry: directory.Hash{1}},
 		&message.CommandRequest{Command: state.Command{Revoke: &state.Revoke{Key: "key"}}},
 		&message.CommandAnswer{Refusal: "refused"},
+		&message.EntriesRequest{Epoch: 1793491200, From: 7}, &message.EntriesAnswer{Entries: []byte{0, 33, 1}},
 		&message.VouchRequest{ID: must(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
 		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2,
 			Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},

@@ -31,7 +31,7 @@ type Store struct {
 	*Replica
 
 	// Logs are this member's copies of the domain's ledgers.
-	Logs *Ledger
+	Logs Ledger
 
 	clocks *clocks
 	terms  *terms
@@ -418,7 +418,7 @@ func assemble(cfg *Config) *Store {
 	terms := &terms{member: m, clocks: clocks}
 
 	s := &Store{
-		member: m, Replica: m.replica, Logs: &Ledger{m, m.replica.ledger}, clocks: clocks, terms: terms,
+		member: m, Replica: m.replica, Logs: Ledger{m, m.replica.ledger}, clocks: clocks, terms: terms,
 		peers:     peers{member: m, terms: terms},
 		diskWatch: diskWatch{member: m},
 		follower:  follower{member: m, terms: terms, clocks: clocks},

@@ -33,6 +33,7 @@ var layers = map[string][]string{
 	"directory/names":  {"directory"},
 	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
+	"directory/ledger": {"directory"},                                                      // Merkle logs on disk: entries, hashes, tiles, proofs
 	// statements, records, pages, heads, key documents
 	"directory/signed":        {"directory", "directory/strictjson"},
 	"directory/checkpoint":    {"directory"}, // texts of transparency logs: checkpoints, policies, proofs
@@ -59,11 +60,11 @@ var layers = map[string][]string{
 		"directory/strictjson", "directory/checkpoint"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport", "directory/names", "directory/span"},
+		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/ledger"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
-		"directory/strictjson"},
+		"directory/strictjson", "directory/ledger"},
 	// a member's log, votes and snapshots
 	"consensus/disk": {},
 	// a backup's format, and salvage of a stopped member's disk
@@ -316,7 +317,7 @@ var homes = map[string][]string{
 	// what stays in the domain
 	"github.com/fxamacker/cbor/v2": {"consensus", "consensus/message", "consensus/state", "federation/store"},
 	// semver, sumdb/tlog
-	"golang.org/x/mod":                   {"consensus", "consensus/state", "directory/checkpoint"},
+	"golang.org/x/mod":                   {"consensus", "consensus/state", "directory/checkpoint", "directory/ledger"},
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},

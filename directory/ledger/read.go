@@ -114,7 +114,8 @@ func (r hashReader) checked(tree Tree, level int, first uint64, count int) ([]by
 		indexes[i] = tlog.StoredHashIndex(level, int64(first)+int64(i))
 	}
 
-	hashes, err := tlog.TileHashReader(tlog.Tree{N: int64(tree.Size), Hash: tlog.Hash(tree.Root)}, r).ReadHashes(indexes)
+	compared := tlog.TileHashReader(tlog.Tree{N: int64(tree.Size), Hash: tlog.Hash(tree.Root)}, r)
+	hashes, err := compared.ReadHashes(indexes)
 
 	var data []byte
 	for _, h := range hashes {

@@ -1,0 +1,135 @@
+package consensus
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory/ledger"
+)
+
+// allEntries returns the entries of the log at hand once this copy has all, each proven.
+func allEntries(t *testing.T, s *Store) []ledger.Entry {
+	t.Helper()
+
+	for range 60 {
+		if s.Logs.Whole() {
+			break
+		}
+
+		time.Sleep(time.Second)
+	}
+
+	epoch, tree := s.Logs.Tree()
+
+	log, _, err := s.Logs.Log(epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for n := range tree.Size {
+		if _, err := log.Prove(tree, n); err != nil {
+			t.Fatalf("%s, entry %d of %d: %v", s.cfg.Node, n, tree.Size, err)
+		}
+	}
+
+	var all []ledger.Entry
+
+	for n := range (tree.Size + ledger.TileWidth - 1) / ledger.TileWidth {
+		bundle, err := log.Bundle(tree, n, int(min(tree.Size-n*ledger.TileWidth, ledger.TileWidth)))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		entries, err := ledger.ReadEntries(bundle)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		all = append(all, entries...)
+	}
+
+	return all
+}
+
+// A strictLog has no entry that was deleted. The library still reads one as long as it is in
+// the newest file, so a follower would hardly ever get a snapshot.
+type strictLog struct{ raft.LogStore }
+
+func (l strictLog) GetLog(index uint64, entry *raft.Log) error {
+	if first, err := l.FirstIndex(); err != nil || index < first {
+		return raft.ErrLogNotFound
+	}
+
+	return l.LogStore.GetLog(index, entry)
+}
+
+// IsMonotonic is the library's question, which embedding would hide.
+func (strictLog) IsMonotonic() bool { return true }
+
+// Every member has the same log, whether it applied the entries, or missed some and got a
+// snapshot, or has lost its copy or a part of it.
+//
+// Requirement: LOG-003, LOG-004, MESH-020
+func TestEveryMemberHasTheWholeLedger(t *testing.T) {
+	damages := map[string]func(t *testing.T, dir string){
+		"nothing": func(*testing.T, string) {},
+		"all": func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"some bytes": func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, "entries"), 100); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDomain(t, 3, func(c *Config) {
+					c.Timing.SnapshotEvery = 8
+					c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
+				})
+				d.ready()
+				leader, follower := d.leader()
+
+				register := func(from, to int) {
+					for i := from; i < to; i++ {
+						name := fmt.Sprint("agent-", i)
+						if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, name, 600)); err != nil {
+							t.Fatal(err)
+						}
+					}
+
+					if err := d.nodes[leader].group.raft.Snapshot().Error(); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				register(0, 300)
+				d.ready()
+				d.stop(follower)
+
+				epoch, _ := d.nodes[leader].Logs.Tree()
+				damage(t, filepath.Join(d.dir, fmt.Sprint(follower), "ledger", strconv.FormatUint(epoch, 10)))
+				register(300, 340)
+				d.start(follower)
+				d.ready()
+
+				want := allEntries(t, d.nodes[leader])
+				if got := allEntries(t, d.nodes[follower]); !slices.Equal(got, want) {
+					t.Errorf("the follower has %d entries, and not the %d of the leader", len(got), len(want))
+				}
+			})
+		})
+	}
+}
