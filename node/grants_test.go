@@ -2,8 +2,10 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -252,5 +254,34 @@ func exportedEntry(t *testing.T, agent string, visibility directory.Visibility) 
 		Visibility: visibility, Document: document,
 		Packed:    directory.Pack(document, &directory.Projection{Name: agent}),
 		ExpiresAt: math.MaxInt64, Revision: 1, Statement: 1,
+	}
+}
+
+// A forbid that can't be evaluated is counted each time, and logged by its name once a minute.
+func TestFailingForbidsAreReported(t *testing.T) {
+	var lines strings.Builder
+
+	failed := 0
+	p, err := policy.New("shipped", spiffeid.RequireTrustDomainFromString("alpha.test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p.Failing(reportForbids(func() { failed++ }, slog.New(slog.NewTextHandler(&lines, nil))))
+
+	if err := p.Set([]byte(`@id("all") permit (principal, action, resource);
+		@id("misspelt") forbid (principal, action == Action::"operate", resource) when { context.op == "x" };`),
+		7); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 3 {
+		if p.Operate(directory.Identity{}, "raft.read").Allow {
+			t.Error("a forbid that fails forbids nothing")
+		}
+	}
+
+	if failed != 3 || strings.Count(lines.String(), "policy=misspelt action=operate") != 1 {
+		t.Errorf("%d failures were counted; the log is\n%s", failed, &lines)
 	}
 }

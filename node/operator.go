@@ -319,12 +319,21 @@ func (o operator) Policy() wire.PolicyText {
 	return wire.PolicyText{Policy: string(text), Version: version}
 }
 
+// nextPolicy returns the policy that a text would put in force.
+func (o operator) nextPolicy(text string) (*policy.Policy, error) {
+	if err := checkPolicy([]byte(text)); err != nil {
+		return nil, err
+	}
+
+	return o.policy.With(policyFile, []byte(text))
+}
+
 // SetPolicy replaces the policy, unless its author could not change it again by it.
 func (o operator) SetPolicy(
 	ctx context.Context, by directory.Identity, text string, replaces []uint64,
 ) (directory.Outcome, error) {
 	if text != "" { // the built-in policy permits its operators, whoever they are
-		next, err := o.policy.With(policyFile, []byte(text))
+		next, err := o.nextPolicy(text)
 		if err != nil {
 			return directory.Outcome{}, err
 		}

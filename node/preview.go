@@ -17,7 +17,7 @@ const maxPreviewed = 20
 // PreviewPolicy says which registrations each peer would get no longer, or anew, and which
 // domains the policy names that are no peers.
 func (o operator) PreviewPolicy(ctx context.Context, text string) (wire.PolicyPreview, error) {
-	next, err := o.policy.With(policyFile, []byte(text))
+	next, err := o.nextPolicy(text)
 	if err != nil {
 		return wire.PolicyPreview{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -323,6 +324,8 @@ func (n *Node) wireTrust() (err error) {
 	if n.policy, err = policy.New(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
+
+	n.policy.Failing(reportForbids(n.metrics.Forbids.Inc, n.log))
 
 	n.agreements, err = peering.Load(peering.Config{
 		Dir:     filepath.Join(n.cfg.Data, "peers"),
@@ -686,6 +689,26 @@ func (n *Node) recipients(entry *directory.Entry) []wire.Recipient {
 }
 
 func checkPolicy(text []byte) error { return policy.Check(policyFile, text) }
+
+// Each policy that fails is logged once a minute, and so many at a time.
+const maxFailingPolicies = 64
+
+var failingPolicyRate = limit.Rate{PerSecond: 1.0 / 60, Burst: 1}
+
+// reportForbids counts and logs the forbids that can't be evaluated.
+func reportForbids(count func(), log *slog.Logger) func(id, action, reason string) {
+	lines := limit.NewLines[string](maxFailingPolicies, failingPolicyRate)
+
+	return func(id, action, reason string) {
+		count()
+
+		if skipped, due := lines.Take(id); due {
+			log.Warn("a forbid of the domain's policy can't be evaluated, so it forbids whatever it is asked about; "+
+				"correct it, see roster policy check",
+				"policy", id, "action", action, "err", reason, "skipped", skipped)
+		}
+	}
+}
 
 // applyPolicy puts the domain's policy in force at this node.
 func (n *Node) applyPolicy(text []byte, revision uint64) {

@@ -32,6 +32,7 @@ type Set struct {
 	Connections *prometheus.CounterVec
 	Proofs      prometheus.Counter
 	Unsent      prometheus.Counter
+	Forbids     prometheus.Counter
 	Unchecked   *prometheus.CounterVec
 	Misconduct  *prometheus.CounterVec
 }
@@ -82,6 +83,12 @@ func New(version string) *Set {
 			Help: "Changes that were applied in this node's name and that this node has not sent: its key may be " +
 				"stolen.",
 		}),
+		Forbids: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace,
+			Name:      "policy_forbids_failed_total",
+			Help: "Decisions in which a forbid of the domain's policy could not be evaluated, and so forbade. The " +
+				"log names it.",
+		}),
 		Unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
 				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
@@ -99,8 +106,8 @@ func New(version string) *Set {
 	build.WithLabelValues(version).Set(1)
 
 	m.Registry.MustRegister(
-		build, m.Proofs, m.Unsent, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials, m.Probes,
-		m.shed, m.refused, m.Connections,
+		build, m.Proofs, m.Unsent, m.Forbids, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials,
+		m.Probes, m.shed, m.refused, m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

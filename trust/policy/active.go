@@ -195,6 +195,8 @@ func (q *activeSet) remember(asked question, decide func() directory.Decision) d
 	return decision
 }
 
+// decide answers a question. A forbid that can't be evaluated forbids, and one with members withholds
+// them: Cedar would skip it, and so permit what its author meant to forbid.
 func (q *activeSet) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
 	view := q.view(ask, who.uid, who.entity)
 	request := cedar.Request{
@@ -205,10 +207,17 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 	}
 	slice, entities := q.set[ask], &pair{view.principal, resource}
 	allow, why := cedar.Authorize(view.policies, entities, request)
+	failed := q.failed(ask, why)
 
-	decision := directory.Decision{Allow: allow == cedar.Allow}
-	for _, reason := range why.Reasons {
-		decision.Policies = append(decision.Policies, string(reason.PolicyID))
+	decision := directory.Decision{Allow: allow == cedar.Allow && len(failed) == 0}
+	if decision.Allow || allow == cedar.Deny {
+		for _, reason := range why.Reasons {
+			decision.Policies = append(decision.Policies, string(reason.PolicyID))
+		}
+	}
+
+	for _, id := range failed {
+		decision.Policies = append(decision.Policies, string(id))
 	}
 
 	if !decision.Allow || len(slice.members) == 0 {
@@ -218,12 +227,35 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 	decision.Redaction = slice.permitted(why.Reasons)
 
 	_, why = cedar.Authorize(view.withholding, entities, request)
+
+	withholding := q.failed(ask, why)
 	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
-		decision.Policies = append(decision.Policies, string(reason.PolicyID))
-		decision.Redaction = decision.Redaction.And(directory.Withhold(slice.members[reason.PolicyID]...))
+		withholding = append(withholding, reason.PolicyID)
+	}
+
+	for _, id := range withholding {
+		decision.Policies = append(decision.Policies, string(id))
+		decision.Redaction = decision.Redaction.And(directory.Withhold(slice.members[id]...))
 	}
 
 	return decision
+}
+
+// failed returns the forbids that could not be evaluated, and reports them.
+func (q *activeSet) failed(ask string, why cedar.Diagnostic) (ids []cedar.PolicyID) {
+	for _, err := range why.Errors {
+		if !q.set[ask].forbids[err.PolicyID] {
+			continue
+		}
+
+		ids = append(ids, err.PolicyID)
+
+		if q.in.failing != nil {
+			q.in.failing(string(err.PolicyID), ask, err.Message)
+		}
+	}
+
+	return ids
 }
 
 // permitted returns the members that the permitting policies together make visible.

@@ -13,7 +13,7 @@ import (
 )
 
 // Policies that are kept in parts decide as they do whole, for whomever, with whatever
-// can't be evaluated.
+// can't be evaluated: a permit of that kind permits nothing, and a forbid forbids.
 //
 // Requirement: TRUST-012
 func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 
 	whole := strings.SplitAfter(text.String(), ";\n")
 	for _, one := range append(whole[:len(whole)-1:len(whole)-1], text.String()) {
-		p, err := Parse("test.cedar", []byte(one), alpha)
+		p, err := parsePolicy("test.cedar", []byte(one), alpha, mesh)
 		must(t, err)
 		list, err := cedar.NewPolicyListFromBytes("test.cedar", []byte(one))
 		must(t, err)
@@ -85,13 +85,23 @@ func engines(p *Policy, set *cedar.PolicySet, id directory.Identity, agent strin
 	decision, why := cedar.Authorize(set, &pair{who, what}, cedar.Request{
 		Principal: who.UID, Action: types.NewEntityUID("Action", askRegister), Resource: what.UID,
 	})
-	for _, reason := range why.Reasons {
-		by = append(by, string(reason.PolicyID))
+	var failed []string
+	for _, err := range why.Errors {
+		if set.Get(err.PolicyID).Effect() == cedar.Forbid {
+			failed = append(failed, string(err.PolicyID))
+		}
 	}
 
+	if decision == cedar.Deny || len(failed) == 0 {
+		for _, reason := range why.Reasons {
+			by = append(by, string(reason.PolicyID))
+		}
+	}
+
+	by = append(by, failed...)
 	slices.Sort(by)
 
-	return decision == cedar.Allow, by
+	return decision == cedar.Allow && len(failed) == 0, by
 }
 
 // What is kept for each principal is bounded.

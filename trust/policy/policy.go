@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -39,6 +40,7 @@ type surroundings struct {
 	domain   spiffeid.TrustDomain
 	exported func(peer spiffeid.TrustDomain) bool // see Exports
 	own      []string                             // see Adopt
+	failing  func(policy, action, reason string)  // see Failing; nil if nobody asks
 }
 
 // New returns a built-in policy set for the directory of domain: "shipped" or
@@ -114,7 +116,8 @@ func (p *Policy) Changed() <-chan struct{} { return p.current.Load().over }
 const MaxSize = 256 << 10
 
 // Check reports the first mistake in a text of Cedar policies, with its file and
-// line. The error is a *directory.Error.
+// line: also an attribute that does not exist, which [Policy.Set] takes. The error is a
+// *directory.Error.
 func Check(file string, text []byte) error {
 	if len(text) > MaxSize {
 		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text),
@@ -123,6 +126,18 @@ func Check(file string, text []byte) error {
 
 	if _, err := parsePolicies(file, text); err != nil {
 		return directory.Refuse(directory.BadRequest, "the policy can't be read: %s", parseError(err))
+	}
+
+	list, err := cedar.NewPolicyListFromBytes(file, text)
+	if err != nil {
+		return err
+	}
+
+	for _, policy := range list {
+		if err := checkAttributes(policy); err != nil {
+			return directory.Refuse(directory.BadRequest, "the policy %q would fail: %s:%d: %w",
+				policy.Annotations()["id"], file, policy.Position().Line, err)
+		}
 	}
 
 	return nil
@@ -189,19 +204,21 @@ func (p *Policy) InForce() (text []byte, version uint64) {
 	return q.text, q.version
 }
 
-// With returns a policy like p with another text; an empty one means the built-in policy.
-// It doesn't change p.
+// With returns a policy like p with another text that a domain has agreed on, or may agree on
+// if Check says so; an empty one means the built-in policy. It doesn't change p.
 func (p *Policy) With(file string, text []byte) (*Policy, error) {
 	if len(text) == 0 {
 		text = p.builtIn.text
 	}
 
-	policy, err := Parse(file, text, p.domain)
-	if err == nil {
-		policy.visibility, policy.own, policy.exported = p.visibility, p.own, p.exported
+	policy, err := parsePolicy(file, text, p.domain, p.visibility)
+	if err != nil {
+		return nil, directory.Refuse(directory.BadRequest, "%w", err)
 	}
 
-	return policy, err
+	policy.own, policy.exported = p.own, p.exported
+
+	return policy, nil
 }
 
 // Adopt makes the identities whose URIs begin with one of prefixes count among the
@@ -217,6 +234,10 @@ func (p *Policy) Inside(id directory.Identity) bool {
 // Exports makes f say which peers the operator lets have something. It is for the
 // time before the first question; f must not block.
 func (p *Policy) Exports(f func(peer spiffeid.TrustDomain) bool) { p.exported = f }
+
+// Failing makes f be called for each forbid that can't be evaluated when a question is decided, and
+// that forbids for this reason. It is for the time before the first question; f must not block.
+func (p *Policy) Failing(f func(policy, action, reason string)) { p.failing = f }
 
 // DefaultVisibility returns the visibility of a registration whose registrant
 // asked for none.
@@ -271,7 +292,10 @@ func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory
 func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity,
 	visibility directory.Visibility, proj *directory.Projection) directory.Decision {
 	slice := q.set[askExport]
-	r := registration{visible: visibility.Mesh || slices.Contains(visibility.Peers, peer)}
+	r := registration{
+		origin: q.in.domain.Name(), own: true,
+		visible: visibility.Mesh || slices.Contains(visibility.Peers, peer),
+	}
 	r.exported = slice.looksAt(looksAtExported) && q.in.exported != nil && q.in.exported(peer)
 	keep(slice, looksAtAgent, &r.agent, agent)
 	keep(slice, looksAtOwner, &r.owner, owner.String)

@@ -486,24 +486,131 @@ func TestPolicyIsReconsidered(t *testing.T) {
 	}
 }
 
-// A forbid that asks for what is not known of its question would forbid nothing, and is
-// no policy.
+// A policy with an attribute that does not exist, or that its question doesn't know, is refused before
+// it is in force: a permit of that kind would permit nothing, and a forbid would forbid everything.
 //
 // Requirement: TRUST-012
-func TestForbidsThatWouldForbidNothing(t *testing.T) {
-	for head, good := range map[string]bool{
-		`forbid (principal, action == Action::"read", resource)`:                  false,
-		`@members("tags") forbid (principal, action == Action::"read", resource)`: false,
-		`forbid (principal, action == Action::"invoke", resource)`:                false,
-		`forbid (principal, action, resource)`:                                    false,
-		`forbid (principal, action == Action::"register", resource)`:              true,
-		`forbid (principal, action == Action::"export", resource)`:                true,
-		`forbid (principal, action == Action::"on-behalf-of", resource)`:          true,
-		`permit (principal, action == Action::"read", resource)`:                  true,
+func TestUnknownAttributesAreRefused(t *testing.T) {
+	for _, row := range []struct{ policy, want string }{
+		{`forbid (principal, action == Action::"read", resource) when { resource.name == "x" }`,
+			"test.cedar:1: there is no resource.name: use one of agent, capabilities, "},
+		{`permit (principal, action == Action::"read", resource) when { resource.name == "x" }`,
+			"there is no resource.name"},
+		{`@members("tags") forbid (principal, action == Action::"read", resource) unless { resource has name }`,
+			"there is no resource.name"},
+		{`forbid (principal is Identity, action == Action::"invoke", resource) when { principal.paht like "/x" }`,
+			"there is no principal.paht: use one of own, domain, path"},
+		{`forbid (principal, action == Action::"operate", resource) when { context.op == "x" }`,
+			"there is no context.op: use one of operation"},
+		{`forbid (principal, action == Action::"read", resource) when { resource.tags.contains("x") }`,
+			"resource.tags is not known of the action read: name one of register, export, on-behalf-of in"},
+		{`@members("tags") forbid (principal, action == Action::"read", resource) when { resource.tags.contains("x") }`,
+			"resource.tags is not known of the action read"},
+		{`forbid (principal, action, resource) when { resource.types.contains("x") }`, "is not known of the action"},
+		{`permit (principal, action == Action::"read", resource) when { resource.tags.contains("x") }`,
+			"resource.tags is not known of the action read"},
+		{`forbid (principal, action == Action::"read", resource) unless { resource.exported }`,
+			"resource.exported is not known of the action read: name one of export in"},
+		{`forbid (principal, action == Action::"operate", resource) when { resource.agent == "x" }`,
+			"resource.agent is not known of the action operate"},
+		{`forbid (principal, action, resource) when { context.operation == "x" }`,
+			"context.operation is not known of the action register: name one of operate in"},
+		{`forbid (principal, action == Action::"read", resource) unless { principal.own }`,
+			"anonymous callers and peers have no principal.own"},
+
+		{`forbid (principal, action == Action::"register", resource) when { resource.tags.contains("x") }`, ""},
+		{`forbid (principal, action == Action::"export", resource) when { resource.tags.contains("x") }`, ""},
+		{`forbid (principal, action == Action::"on-behalf-of", resource) when { resource.tags.contains("x") }`, ""},
+		{`permit (principal, action, resource) when { resource.agent == "x" }`, ""},
+		{`forbid (principal, action, resource) when { resource has agent && resource.agent == "x" }`, ""},
+		{`forbid (principal, action, resource is Registration) when { resource.agent == "x" }`, ""},
+		{`forbid (principal, action == Action::"read", resource) unless { principal is Identity && principal.own }`, ""},
+		{`forbid (principal is Identity, action == Action::"read", resource) unless { principal.own }`, ""},
+		{`permit (principal, action == Action::"read", resource) when { principal.own }`, ""},
 	} {
-		err := Check("test.cedar", []byte(`@id("a") `+head+` when { resource.tags.contains("secret") };`))
-		if (err == nil) != good {
-			t.Errorf("%s: %v", head, err)
+		_, err := Parse("test.cedar", []byte(`@id("a") `+row.policy+";"), alpha)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) ||
+			err != nil && directory.ProblemOf(err) != directory.BadRequest {
+			t.Errorf("%s: %v, want %q", row.policy, err, row.want)
+		}
+	}
+
+	for name, text := range map[string][]byte{"shipped": shippedText, "development": developmentText} {
+		must(t, Check(name, text))
+	}
+}
+
+// A forbid that can't be evaluated forbids, and one with members withholds them, whatever it is asked;
+// it is reported. Cedar would skip it.
+//
+// Requirement: TRUST-012
+func TestAForbidThatFailsForbids(t *testing.T) {
+	const permits = `@id("all") permit (principal, action, resource);`
+
+	ada := identity(t, "spiffe://alpha.test/agent/ada")
+	for _, condition := range []string{
+		`resource.nothing`, `resource.agent.contains("x")`, `principal.nothing == "x"`, `!(context.nothing)`,
+		`principal.own && resource.nothing`, `resource.nothing && false`, `principal.nothing && false`,
+		`9223372036854775807 + 1 == 2`,
+	} {
+		for _, conditions := range []string{"when { " + condition + " }", "unless { " + condition + " }"} {
+			p, err := parsePolicy("test.cedar", []byte(permits+`@id("fails") forbid (principal, action, resource) `+
+				conditions+";"), alpha, mesh)
+			must(t, err)
+
+			var failed []string
+			p.Failing(func(policy, action, reason string) { failed = append(failed, policy+" "+action) })
+
+			for action, decision := range map[string]directory.Decision{
+				askRegister: p.Register(ada, "printer", nil, mesh),
+				askOnBehalf: p.OnBehalf(ada, ada, "printer", nil, mesh),
+				askRead:     p.Read(ada, entryOf(t, alpha, mesh)),
+				askInvoke:   p.Invoke(ada, entryOf(t, alpha, mesh)),
+				askOperate:  p.Operate(ada, "raft.read"),
+			} {
+				if decision.Allow || !slices.Equal(decision.Policies, []string{"fails"}) ||
+					!slices.Contains(failed, "fails "+action) {
+					t.Errorf("%s: %s is %+v, reported %q", conditions, action, decision, failed)
+				}
+			}
+
+			if p.Commission(ada) {
+				t.Errorf("%s: a tool may commission", conditions)
+			}
+		}
+	}
+
+	p, err := parsePolicy("test.cedar", []byte(permits+`@id("fails") @members("tags, vendor") `+
+		`forbid (principal, action in [Action::"read", Action::"export"], resource) when { resource.nothing };`+
+		`@id("stops") @members("url") forbid (principal, action == Action::"read", resource);`), alpha, mesh)
+	must(t, err)
+
+	reported := 0
+	p.Failing(func(string, string, string) { reported++ })
+
+	decision := p.Read(ada, entryOf(t, alpha, mesh))
+	if slices.Sort(decision.Policies); !decision.Allow || reported != 1 ||
+		decision.Redaction != directory.Withhold("tags", "url", "vendor") ||
+		!slices.Equal(decision.Policies, []string{"all", "fails", "stops"}) {
+		t.Errorf("a withholding forbid that fails: %+v, reported %d times", decision, reported)
+	}
+
+	if sent := p.Export(beta, "printer", ada, mesh, nil); sent.Redaction != directory.Withhold("tags", "vendor") {
+		t.Errorf("a withholding forbid that fails, to a peer: %+v", sent)
+	}
+}
+
+// A forbid of exports is about the domain's own registrations.
+//
+// Requirement: TRUST-012
+func TestAnExportKnowsItsOrigin(t *testing.T) {
+	for _, condition := range []string{`resource.own`, `resource.origin == "alpha.test"`} {
+		p, err := Parse("test.cedar", []byte(`@id("all") permit (principal, action, resource);
+			@id("own") forbid (principal, action == Action::"export", resource) when { `+condition+` };`), alpha)
+		must(t, err)
+
+		if d := p.Export(beta, "printer", identity(t, "spiffe://alpha.test/agent/ada"), mesh, nil); d.Allow {
+			t.Errorf("%s: %+v", condition, d)
 		}
 	}
 }

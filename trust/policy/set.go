@@ -38,36 +38,8 @@ type slice struct {
 	// withholding are the policies that forbid members, and not the whole.
 	withholding scopes
 	members     map[cedar.PolicyID][]string // of the policies that have @members
+	forbids     map[cedar.PolicyID]bool
 	uses        attributes
-}
-
-// attributes are a set of a registration's attributes, one bit for each.
-type attributes uint16
-
-const (
-	looksAtAgent attributes = 1 << iota
-	looksAtOwner
-	looksAtOrigin
-	looksAtOwn
-	looksAtVisibility
-	looksAtStreamed
-	looksAtVisible
-	looksAtExported
-	looksAtCapabilities
-	looksAtTypes
-	looksAtTags
-	looksAtProtocols
-
-	looksAtWhole attributes = 1<<16 - 1
-	// looksAtProjection are those that a document says.
-	looksAtProjection = looksAtCapabilities | looksAtTypes | looksAtTags | looksAtProtocols
-)
-
-var attributeNames = map[string]attributes{
-	"agent": looksAtAgent, "owner": looksAtOwner, "origin": looksAtOrigin, "own": looksAtOwn,
-	"visibility": looksAtVisibility, "streamed": looksAtStreamed, "visible": looksAtVisible,
-	"exported":     looksAtExported,
-	"capabilities": looksAtCapabilities, "types": looksAtTypes, "tags": looksAtTags, "protocols": looksAtProtocols,
 }
 
 // looksAt reports whether the answer may depend on one of some attributes.
@@ -126,7 +98,8 @@ func (l scoped) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 
 func (l scoped) len() int { return len(l[0]) + len(l[1]) + len(l[2]) }
 
-// seenBy returns those whose guards hold of a principal.
+// seenBy returns those whose guards hold of a principal, and as a whole the forbids whose guards
+// can't be evaluated.
 func (l scoped) seenBy(who types.Entity) (seen scoped) {
 	request := cedar.Request{Principal: who.UID}
 	for i, list := range l {
@@ -137,8 +110,13 @@ func (l scoped) seenBy(who types.Entity) (seen scoped) {
 			}
 
 			guard := scoped{{{id: policy.id, policy: policy.guard}}}
-			if holds, _ := cedar.Authorize(guard, &pair{principal: who}, request); holds == cedar.Allow {
+			holds, why := cedar.Authorize(guard, &pair{principal: who}, request)
+
+			switch {
+			case holds == cedar.Allow:
 				seen[i] = append(seen[i], policy)
+			case len(why.Errors) > 0 && policy.whole.Effect() == cedar.Forbid:
+				seen[i] = append(seen[i], namedPolicy{id: policy.id, policy: policy.whole})
 			}
 		}
 	}
@@ -152,6 +130,7 @@ type namedPolicy struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy
 	guard  *cedar.Policy // nil if there is none
+	whole  *cedar.Policy // as it was written
 }
 
 type policyList []namedPolicy
@@ -166,7 +145,7 @@ func parsePolicies(file string, text []byte) (slicedSet, error) {
 
 	set, seen := slicedSet{}, map[cedar.PolicyID]bool{}
 	for _, q := range questions {
-		set[q] = &slice{members: map[cedar.PolicyID][]string{}}
+		set[q] = &slice{members: map[cedar.PolicyID][]string{}, forbids: map[cedar.PolicyID]bool{}}
 	}
 
 	for _, p := range list {
@@ -186,22 +165,12 @@ func parsePolicies(file string, text []byte) (slicedSet, error) {
 
 // add adds p to the slices of the questions that the action in its head matches.
 func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
-	text, err := p.MarshalJSON() // Cedar's JSON format, where heads and expressions are plain to see
+	text, parts, err := partsOfPolicy(p)
 	if err != nil {
 		return err
 	}
 
-	var w struct {
-		Principal  head  `json:"principal"`
-		Action     head  `json:"action"`
-		Resource   head  `json:"resource"`
-		Conditions []any `json:"conditions"`
-	}
-	if err := json.Unmarshal(text, &w); err != nil {
-		return err
-	}
-
-	asked, err := w.Action.questions()
+	asked, err := parts.Action.questions()
 	if err != nil {
 		return err
 	}
@@ -211,18 +180,17 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 		return err
 	}
 
-	lean, guard, err := leaned(text, &w.Principal)
+	lean, guard, err := leaned(text, &parts.Principal, p.Effect())
 	if err != nil {
 		return err
 	}
 
 	for _, q := range asked {
-		if p.Effect() == cedar.Forbid && (q == askRead || q == askInvoke) && looksInto(w.Conditions) {
-			return fmt.Errorf("capabilities, types, tags and protocols are known of register, on-behalf-of and "+
-				"export alone: this policy would forbid nothing of %s", q)
+		to := &s[q].policies
+		if p.Effect() == cedar.Forbid {
+			s[q].forbids[id] = true
 		}
 
-		to := &s[q].policies
 		if members != nil {
 			s[q].members[id] = members
 			if p.Effect() == cedar.Forbid {
@@ -230,13 +198,14 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 			}
 		}
 
-		to.add(w.Principal, namedPolicy{id, lean, guard})
+		to.add(parts.Principal, namedPolicy{id, lean, guard, p})
 
-		if w.Resource.Op != "All" {
-			s[q].uses = looksAtWhole
+		uses := usesOf(parts.Conditions)
+		if parts.Resource.Op != opAll {
+			uses = looksAtWhole
 		}
 
-		s[q].uses |= usesOf(w.Conditions)
+		s[q].uses |= uses & knownOf[q]
 	}
 
 	return nil
@@ -245,13 +214,13 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 // leaned splits a policy, in JSON, into lean and guard. lean omits the parts of the head
 // that its place in the set implies: its action, and a principal that is of a type or is
 // one entity. guard has the conditions that depend on the principal alone.
-func leaned(text []byte, principal *head) (lean, guard *cedar.Policy, err error) {
+func leaned(text []byte, principal *head, effect types.Effect) (lean, guard *cedar.Policy, err error) {
 	var parts map[string]jsontext.Value
 	if err := json.Unmarshal(text, &parts); err != nil {
 		return nil, nil, err
 	}
 
-	about, rest, err := divided(parts["conditions"])
+	about, rest, err := divided(parts["conditions"], effect == cedar.Forbid)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,10 +269,11 @@ type condition struct {
 }
 
 // divided separates the conditions that depend on the principal alone from the rest. All
-// of them must hold, and a condition whose evaluation fails does not hold. So
-// "when a && b" is two conditions, as "unless a || b" is, and their order does not
-// matter.
-func divided(text jsontext.Value) (about, rest []condition, err error) {
+// of them must hold. So "when a && b" is two conditions, as "unless a || b" is. In a permit
+// their order does not matter, because a condition whose evaluation fails does not hold. A
+// forbid whose evaluation fails applies: ordered keeps its conditions in their order, so
+// that one fails in parts if it fails as a whole.
+func divided(text jsontext.Value, ordered bool) (about, rest []condition, err error) {
 	var all []condition
 	if len(text) > 0 {
 		if err := json.Unmarshal(text, &all); err != nil {
@@ -319,7 +289,7 @@ func divided(text jsontext.Value) (about, rest []condition, err error) {
 		}
 
 		for _, part := range partsOf(c.Body, joins) {
-			if ofPrincipal(part) {
+			if ofPrincipal(part) && !(ordered && len(rest) > 0) {
 				about = append(about, condition{c.Kind, part})
 			} else {
 				rest = append(rest, condition{c.Kind, part})
@@ -401,6 +371,9 @@ func membersOf(p *cedar.Policy, asked []string) ([]string, error) {
 	return names, nil
 }
 
+// opAll is the operator of a head that is about everything.
+const opAll = "All"
+
 // A head is the scope of one variable in a policy's first line.
 type head struct {
 	Op       string       `json:"op"`
@@ -416,7 +389,7 @@ type headEntity struct {
 }
 
 func (h head) questions() ([]string, error) {
-	if h.Op == "All" {
+	if h.Op == opAll {
 		return questions, nil
 	}
 
@@ -549,12 +522,6 @@ func comparedDomains(comparison any) (names []string) {
 	}
 
 	return names
-}
-
-// looksInto reports whether a condition names an attribute that a document says.
-func looksInto(condition any) bool {
-	uses := usesOf(condition)
-	return uses != looksAtWhole && uses&looksAtProjection != 0
 }
 
 // A pair is the two entities that one question is about.
