@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/ed25519"
 	"log/slog"
 	"slices"
 	"time"
@@ -70,13 +71,18 @@ func (a *attester) run(ctx context.Context) {
 func (a *attester) wait(ctx context.Context, rotated <-chan struct{}, wait time.Duration) {
 	due := time.After(wait)
 
-	var doc *signed.KeyDocument
+	var (
+		doc        *signed.KeyDocument
+		wasWitness bool
+	)
 
 	for {
 		changed := a.store.Agreed()
+		witness := a.store.IsWitness()
 
-		if next := a.store.KeyDocument(); next != nil && next != doc && wait > attestRetry {
-			doc = next
+		next := a.store.KeyDocument()
+		if next != nil && (next != doc || witness != wasWitness) && wait > attestRetry {
+			doc, wasWitness = next, witness
 
 			if a.isUnlisted(ctx) {
 				return
@@ -123,17 +129,35 @@ func (a *attester) publish(ctx context.Context, key *trust.Key) error {
 	return a.store.Attest(ctx, signed.SigningKey{
 		Public:       key.Public(),
 		Node:         a.node,
+		Cosign:       a.cosign(key),
 		Attestations: []string{attestation},
 	})
 }
 
+// cosign returns the key by which this node cosigns in the domain's epoch; nil while not all members
+// read what a witness writes.
+func (a *attester) cosign(key *trust.Key) ed25519.PublicKey {
+	epoch := a.store.Position().Epoch
+	if epoch == 0 || !a.store.IsWitness() {
+		return nil
+	}
+
+	return key.CosignPublic(a.node.TrustDomain(), epoch)
+}
+
 // isUnlisted reports whether the key document lacks this node's key, or lists it as a
-// former one, as after a rotation whose response was lost.
+// former one, as after a rotation whose response was lost, or without the key by which the node
+// cosigns in this epoch.
 func (a *attester) isUnlisted(ctx context.Context) (unlisted bool) {
 	_ = a.exclusively(ctx, func() error {
 		// The newest document: the key may just have changed.
 		doc := a.store.KeyDocument()
 		unlisted = doc == nil || !doc.SignsBy(a.node, a.key.ID())
+
+		if !unlisted {
+			key, err := doc.Key(a.key.ID())
+			unlisted = err == nil && doc.Epoch == a.store.Position().Epoch && !key.Cosign.Equal(a.cosign(a.key))
+		}
 
 		return nil
 	})
