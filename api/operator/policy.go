@@ -72,7 +72,7 @@ func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	p.Logger.Info("policy set", "request_id", call.RequestID, "caller", call.Identity.String(), "version",
+	p.Logger.Info("policy set", "request_id", call.RequestID, "caller", call.Identity.String(), "revision",
 		outcome.Position.Revision)
 	response.NoStore(w)
 	w.Header().Set("Roster-Index", directory.FormatIndex(p.Domain, outcome.Position))

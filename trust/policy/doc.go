@@ -32,4 +32,5 @@
 //	cases                  questions with expected answers
 //	shipped.cedar, development.cedar
 //	                       the built-in sets
+//	vocabulary.txt         what policies are about, for operators
 package policy

@@ -21,6 +21,11 @@ var (
 	shippedText []byte
 	//go:embed development.cedar
 	developmentText []byte
+	// Vocabulary describes for operators what policies are about: principals, actions, resources and
+	// their attributes.
+	//
+	//go:embed vocabulary.txt
+	Vocabulary string
 )
 
 // A Policy decides by Cedar policies which actions identities may take and which

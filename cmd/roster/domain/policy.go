@@ -16,8 +16,11 @@ import (
 )
 
 func policyCommand(s connect.Session) *cobra.Command {
-	return cli.Group("policy", "Show, test and apply the domain's access policy",
+	group := cli.Group("policy", "Show, test and apply the domain's access policy",
 		showPolicyCommand(s), applyPolicyCommand(s), checkPolicyCommand(s), explainPolicyCommand(s))
+	group.Long = "Show, test and apply the domain's access policy.\n\n" + strings.TrimSuffix(policy.Vocabulary, "\n")
+
+	return group
 }
 
 func showPolicyCommand(session connect.Session) *cobra.Command {
@@ -99,17 +102,7 @@ version to replace instead, or any.`,
 				return err
 			}
 
-			if err := acceptPreview(c.Context(), session, client, rest, accepted); err != nil {
-				return err
-			}
-
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).SetPolicy(c.Context(), rest, version); err != nil {
-				return err
-			}
-
-			return session.PrintWritten(cli.WrittenOf("/v1/operator/policy", "applied", reply.Header),
-				"the policy is in force")
+			return applyPolicy(c.Context(), session, client, rest, version, accepted)
 		},
 	}
 	cmd.Flags().StringVar(&replaces, "replaces", "",
@@ -118,6 +111,51 @@ version to replace instead, or any.`,
 	cmd.Flags().BoolVar(&builtIn, "built-in", false, "return to the policy in the nodes' configuration")
 
 	return cmd
+}
+
+// applyPolicy puts a policy in force that replaces the given version, or any if it is nil.
+func applyPolicy(ctx context.Context, session connect.Session, client *apiclient.Client, text string,
+	version *uint64, accepted bool) error {
+	before, _, err := client.Operator().Policy(ctx)
+	if err != nil {
+		return err
+	}
+
+	isInForce := text == before.Policy || text == "" && before.Version == 0
+
+	// The domain's leader compares the versions again. This node may be behind the leader, so that
+	// only an older version is certainly wrong. A text that is in force was accepted before.
+	if version != nil && *version < before.Version && !isInForce {
+		return cli.Failed(cli.ExitConflict, "the policy in force is version %d, and this one replaces version %d; "+
+			"nothing was changed", before.Version, *version).
+			WithHint("Repeat your change on the policy in force:").
+			WithNext(session.CommandLine("policy", "show"))
+	}
+
+	if err := acceptPreview(ctx, session, client, text, accepted); err != nil {
+		return err
+	}
+
+	var reply apiclient.Reply
+	if err := client.Operator().Noting(&reply).SetPolicy(ctx, text, version); err != nil {
+		return err
+	}
+
+	const href = "/v1/operator/policy"
+
+	after := before
+	if isInForce {
+		if after, _, err = client.Operator().Policy(ctx); err != nil {
+			return err
+		}
+	}
+
+	if isInForce && after.Version == before.Version {
+		return session.PrintWritten(cli.WrittenOf(href, "unchanged", reply.Header),
+			"this policy is in force already, as version %d; nothing was changed", before.Version)
+	}
+
+	return session.PrintWritten(cli.WrittenOf(href, "applied", reply.Header), "the policy is in force")
 }
 
 // acceptPreview says what a policy would change at the peers. A policy that withdraws or
