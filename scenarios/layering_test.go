@@ -199,7 +199,7 @@ var layers = map[string][]string{
 		"directory/kinds", "directory/strictjson"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
-		"trust/compact", "api/operator"},
+		"trust/compact", "api/operator", "directory/checkpoint"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
 		"api/client", "api/wire", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port",
 		"directory/strictjson"},

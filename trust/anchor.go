@@ -47,7 +47,9 @@ const (
 	UncheckedBundle     = "bundle"                // the file's own
 	UncheckedKeys       = "keys"                  // the file's own, since others were given
 	UncheckedExt        = "ext"                   // which no signature covers
-	UncheckedSignatures = "checkpoint.signatures" // by keys that the key document doesn't list
+	UncheckedSignatures = "checkpoint.signatures" // by keys of neither the key document nor the policy
+	// UncheckedAttestation is the attestation of a file, since a key document was given.
+	UncheckedAttestation = "attestation"
 )
 
 // leaveUnchecked notes that a part of the file has no influence on the verdict.
@@ -103,6 +105,11 @@ func (v *verification) takeGivenKeys() error {
 
 	if v.keysText != "" && v.keysText != v.opts.Keys {
 		v.leaveUnchecked(UncheckedKeys)
+	}
+
+	if v.attested {
+		v.leaveUnchecked(UncheckedAttestation)
+		v.attested = false
 	}
 
 	if err := v.readKeys(v.opts.Keys); err != nil {
@@ -248,6 +255,27 @@ func (v *verification) readKeys(text string) error {
 	v.keysText = text
 	v.keysKey = kid
 	v.keys = doc
+
+	return nil
+}
+
+// readAttestation takes the key that the file's attestation names as the only one of its
+// domain. Whether the attestation holds is judged as for a key of a key document.
+func (v *verification) readAttestation(text string) error {
+	jws, err := compact.Parse(text, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	if err != nil {
+		return fmt.Errorf("%w: the attestation: %w", ErrFormat, err)
+	}
+
+	attestation, err := parseAttestation(jws.Payload)
+	if err != nil {
+		return malformed("the attestation", err)
+	}
+
+	key := signed.SigningKey{Public: attestation.public, Node: attestation.node, Attestations: []string{text}}
+	v.keysKey = key.KeyID()
+	v.keys = &signed.KeyDocument{Issuer: attestation.node.TrustDomain(), Keys: []signed.SigningKey{key}}
+	v.attested = true
 
 	return nil
 }

@@ -539,6 +539,7 @@ func unnamed(file, mutant []byte, unchecked []string) string {
 		"path":          slices.Equal(before.Path, after.Path),
 		UncheckedExt:    bytes.Equal(before.Ext, after.Ext),
 		"crit":          slices.Equal(before.Crit, after.Crit),
+		"attestation":   before.Attestation == after.Attestation,
 	} {
 		if !equal && !slices.Contains(unchecked, name) {
 			return name

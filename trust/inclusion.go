@@ -3,6 +3,9 @@ package trust
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -21,13 +24,9 @@ func (v *verification) inclusion() (string, error) {
 
 	origin := fmt.Sprintf("%s/roster/%d", v.contents.Issuer, v.contents.Epoch)
 
-	note, others, err := openCheckpoint(proof.Checkpoint, origin, v.believed())
+	note, err := v.openCheckpoint(origin)
 	if err != nil {
 		return "", err
-	}
-
-	if others > 0 {
-		v.leaveUnchecked(UncheckedSignatures)
 	}
 
 	if *proof.Index != v.contents.Leaf {
@@ -40,7 +39,9 @@ func (v *verification) inclusion() (string, error) {
 		return "", fmt.Errorf("%w: %w", ErrInclusion, err)
 	}
 
+	v.note = note
 	v.report.Logged = true
+	v.report.Log = &LogEntry{Origin: origin, Index: *proof.Index, Size: note.Size}
 
 	return fmt.Sprintf("leaf %d of %d in the ledger %s", *proof.Index, note.Size, origin), nil
 }
@@ -62,33 +63,115 @@ func (v *verification) believed() []signed.SigningKey {
 	return keys
 }
 
-// openCheckpoint reads a checkpoint of origin that one of keys signed. It counts the
-// signatures of others, witnesses among them, and leaves them alone.
-func openCheckpoint(text, origin string, keys []signed.SigningKey) (note *checkpoint.Note, others int, err error) {
-	if note, err = checkpoint.Parse(text); err != nil {
-		return nil, 0, fmt.Errorf("%w: the checkpoint: %w", ErrInclusion, err)
+// openCheckpoint reads the file's checkpoint, which must be of origin and signed by a key
+// of the domain. Lines by keys of neither the domain nor the policy are left unchecked.
+func (v *verification) openCheckpoint(origin string) (*checkpoint.Note, error) {
+	note, err := checkpoint.Parse(v.proof.Checkpoint)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the checkpoint: %w", ErrInclusion, err)
 	}
 
 	if note.Origin != origin {
-		return nil, 0, fmt.Errorf("%w: the checkpoint is not of the ledger %s", ErrInclusion, origin)
+		return nil, fmt.Errorf("%w: the checkpoint is not of the ledger %s", ErrInclusion, origin)
 	}
 
-	others = len(note.Signatures)
+	var checked []checkpoint.VerifierKey
 
-	for _, k := range keys {
+	for _, k := range v.believed() {
 		key := checkpoint.VerifierKey{Name: origin, Type: checkpoint.TypeLog, Key: k.Public}
 
 		switch _, err := note.Verify(key); {
 		case err == nil:
-			others--
+			checked = append(checked, key)
 		case !errors.Is(err, checkpoint.ErrNotSigned):
-			return nil, 0, fmt.Errorf("%w: the checkpoint: %w", ErrInclusion, err)
+			return nil, fmt.Errorf("%w: the checkpoint: %w", ErrInclusion, err)
 		}
 	}
 
-	if others == len(note.Signatures) {
-		return nil, 0, fmt.Errorf("%w: the checkpoint is not signed by a key of the key document", ErrInclusion)
+	if len(checked) == 0 {
+		return nil, fmt.Errorf("%w: the checkpoint is not signed by a key of the domain", ErrInclusion)
 	}
 
-	return note, others, nil
+	if v.opts.Policy != nil {
+		checked = append(checked, v.opts.Policy.Keys()...)
+	}
+
+	if slices.ContainsFunc(note.Signatures, func(s checkpoint.Signature) bool {
+		return !slices.ContainsFunc(checked, s.IsBy)
+	}) {
+		v.leaveUnchecked(UncheckedSignatures)
+	}
+
+	return note, nil
+}
+
+// takeInclusion takes the verifier's tlog-proof for a file without an inclusion proof.
+func (v *verification) takeInclusion() error {
+	if v.opts.Inclusion == "" {
+		return nil
+	}
+
+	if v.proof.Checkpoint != "" {
+		return fmt.Errorf("%w: the file has an inclusion proof of its own; leave the tlog-proof out", ErrFormat)
+	}
+
+	given, err := checkpoint.ParseProof(v.opts.Inclusion)
+	if err != nil {
+		return fmt.Errorf("%w: the tlog-proof: %w", ErrFormat, err)
+	}
+
+	v.proof.Checkpoint, v.proof.Index, v.proof.Path = given.Checkpoint, &given.Index, given.Path
+
+	return nil
+}
+
+// witnesses judges the checkpoint by the verifier's policy.
+func (v *verification) witnesses() (string, error) {
+	policy := v.opts.Policy
+
+	switch {
+	case policy == nil && v.note == nil:
+		return "not logged", errNotShown
+	case policy == nil:
+		return "not checked: a policy says which witnesses you believe", errNotShown
+	case v.note == nil:
+		return "", fmt.Errorf("%w: the file has no checkpoint that they could have cosigned", ErrWitness)
+	}
+
+	found, err := policy.Judge(v.note)
+	if err != nil {
+		return "", fmt.Errorf("%w: the checkpoint: %w", ErrWitness, err)
+	}
+
+	if len(found.Logs) == 0 && len(policy.Logs) > 0 {
+		return "", fmt.Errorf("%w: none of the policy's logs signed the checkpoint of %s", ErrInclusion, v.note.Origin)
+	}
+
+	var names []string
+	for _, c := range found.Witnesses {
+		v.report.Witnesses = append(v.report.Witnesses, Witness{Name: c.Witness.Key.Name, At: c.At})
+		names = append(names, c.Witness.Key.Name+" at "+c.At.Format(time.RFC3339))
+	}
+
+	if !found.Quorum {
+		return "", fmt.Errorf("%w: the policy asks for %s, and the checkpoint has the cosignatures of %d of its %d "+
+			"witnesses", ErrWitness, policy.Quorum, len(found.Witnesses), len(policy.Witnesses))
+	}
+
+	if policy.Quorum == checkpoint.NoQuorum {
+		return "the policy asks for none; cosigned by " + list(names), nil
+	}
+
+	v.report.Witnessed = true
+
+	return "cosigned by " + list(names), nil
+}
+
+// list returns names as a list in a sentence.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+
+	return strings.Join(names, ", ")
 }

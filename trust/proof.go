@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,8 +14,14 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// MaxProof bounds a proof file in bytes.
-const MaxProof = 4 << 20
+const (
+	// MaxProof bounds a proof file in bytes.
+	MaxProof = 4 << 20
+	// MaxStaple bounds a proof file that travels with its agent, in bytes.
+	MaxStaple = 6 << 10
+	// StapleLifetime is how long a staple is fresh after its page was signed.
+	StapleLifetime = 30 * time.Minute
+)
 
 // A Proof holds all that is needed to check one record offline (trust.md, "What an
 // auditor gets"). Without Checkpoint, Index and Path it proves origin and freshness
@@ -22,8 +29,11 @@ const MaxProof = 4 << 20
 type Proof struct {
 	Record string         `json:"record"`           // SD-JWT
 	Page   string         `json:"page"`             // compact JWS of a page that lists the record
-	Keys   string         `json:"keys"`             // compact JWS of the origin's key document
+	Keys   string         `json:"keys,omitempty"`   // compact JWS of the origin's key document
 	Bundle jsontext.Value `json:"bundle,omitempty"` // the origin's SPIFFE bundle, a JWKS object
+	// Attestation takes the place of Keys and Bundle in a staple: a compact JWS in which an
+	// SVID vouches for the one key that signed record and page.
+	Attestation string `json:"attestation,omitempty"`
 
 	Checkpoint string           `json:"checkpoint,omitempty"` // a C2SP checkpoint
 	Index      *uint64          `json:"index,omitempty"`      // of the statement's leaf
@@ -74,12 +84,16 @@ func ParseProof(data []byte) (*Proof, error) {
 		return nil, fmt.Errorf("%w: not a proof file: %w", ErrFormat, err)
 	}
 
-	if proof.Record == "" || proof.Page == "" || proof.Keys == "" {
-		return nil, fmt.Errorf("%w: a proof file has a record, a page and keys", ErrFormat)
+	if proof.Record == "" || proof.Page == "" || (proof.Keys == "") == (proof.Attestation == "") {
+		return nil, fmt.Errorf("%w: a proof file has a record, a page, and either keys or an attestation", ErrFormat)
 	}
 
 	if bytes.Equal(proof.Bundle, []byte("null")) {
 		proof.Bundle = nil
+	}
+
+	if proof.Attestation != "" && proof.Bundle != nil {
+		return nil, fmt.Errorf("%w: a proof file with an attestation has no bundle", ErrFormat)
 	}
 
 	if logged := proof.Checkpoint != ""; logged != (proof.Index != nil) || !logged && proof.Path != nil {
@@ -130,6 +144,7 @@ var (
 	ErrFormat    = errors.New("malformed")
 	ErrKey       = errors.New("not trusted")
 	ErrInclusion = errors.New("inclusion in the ledger is not proven")
+	ErrWitness   = errors.New("the policy's witnesses did not cosign")
 	ErrExpired   = errors.New("expired")
 )
 
@@ -144,7 +159,7 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrNoAnchor), errors.Is(err, ErrKey),
 		errors.Is(err, signed.ErrKeyUnknown), errors.Is(err, signed.ErrKeyRevoked):
 		return 12
-	case errors.Is(err, ErrInclusion):
+	case errors.Is(err, ErrInclusion), errors.Is(err, ErrWitness):
 		return 13
 	case errors.Is(err, ErrExpired):
 		return 14

@@ -24,7 +24,12 @@ type Report struct {
 	// Authentic is whether the origin's signatures were checked by the anchor and
 	// all steps hold. Without an anchor it is false.
 	Authentic bool `json:"authentic"`
-	Logged    bool `json:"logged"`
+	// Logged is whether the ledger holds the record, and Log where; Witnessed whether the
+	// quorum of the verifier's policy cosigned that, and Witnesses are those that did.
+	Logged    bool      `json:"logged"`
+	Log       *LogEntry `json:"log,omitempty"`
+	Witnessed bool      `json:"witnessed"`
+	Witnesses []Witness `json:"witnesses,omitempty"`
 	// Unchecked names the parts of the file that can be changed without another
 	// verdict, such as UncheckedBundle.
 	Unchecked []string `json:"unchecked"`
@@ -33,6 +38,19 @@ type Report struct {
 	// Signed is whether the origin's signatures were checked by the anchor and hold, also if
 	// the record has expired.
 	Signed bool `json:"-"`
+}
+
+// A LogEntry is a place in a domain's ledger.
+type LogEntry struct {
+	Origin string `json:"origin"` // of the ledger
+	Index  uint64 `json:"index"`
+	Size   uint64 `json:"size"` // leaves of the checkpoint that shows it
+}
+
+// A Witness is a witness of the verifier's policy that cosigned a checkpoint.
+type Witness struct {
+	Name string    `json:"name"` // of its key
+	At   time.Time `json:"at"`
 }
 
 // A Step is one thing that Verify looked at. After the step that fails all are
@@ -129,6 +147,8 @@ func (v *verification) verdict(err error) string {
 		return "evidence valid: " + v.trial.found.What
 	case errors.Is(err, ErrExpired) && v.report.Signed:
 		return "authentic, expired since " + subject.Deadline.Format(time.RFC3339)
+	case errors.Is(err, ErrWitness):
+		return "signed, and not verified: " + err.Error()
 	case errors.Is(err, ErrNoAnchor):
 		return "not verified: " + err.Error()
 	case err != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -34,6 +35,14 @@ type VerifyOptions struct {
 	// Directory is the address of the directory that answered with the input over
 	// an authenticated connection.
 	Directory string
+	// Policy says which witnesses must have cosigned the checkpoint under which the ledger
+	// holds the record; nil for none. It is no anchor.
+	Policy *checkpoint.Policy
+	// Inclusion is a C2SP tlog-proof of the record's leaf, for an input without one.
+	Inclusion string
+	// Staple says that the input comes from the agent itself: it must be of at most
+	// MaxStaple bytes, have a page of this one entry, and be at most StapleLifetime old.
+	Staple bool
 	// At is the time as of which lifetimes are judged; the zero time is now.
 	At time.Time
 }
@@ -91,6 +100,7 @@ var proofSteps = []step{
 	{"signature", (*verification).signature},
 	{"deadline", (*verification).deadline},
 	{"inclusion", (*verification).inclusion},
+	{"witnesses", (*verification).witnesses},
 }
 
 // recordSteps check a bare record. It has no page, so nothing in it shows whether it is
@@ -105,7 +115,8 @@ var recordSteps = []step{
 	{"deadline", func(*verification) (string, error) {
 		return "a bare record holds no deadline; its proof file does", errNotShown
 	}},
-	{"inclusion", func(*verification) (string, error) { return "not logged", errNotShown }},
+	{"inclusion", (*verification).inclusion},
+	{"witnesses", (*verification).witnesses},
 }
 
 var errNotShown = errors.New("not shown")
@@ -132,6 +143,8 @@ type verification struct {
 	ownBundle []byte // the file's; nil for none
 	digest    signed.Digest
 	trial     trial
+	attested  bool             // the file has an attestation in place of a key document
+	note      *checkpoint.Note // the file's checkpoint, once it includes the record; nil for none
 
 	// The anchors of the verdict: authorities, or the key document alone if it is
 	// pinned. A directory's own bundles decide instead of opts unless they are nil.
@@ -169,6 +182,10 @@ func (v *verification) run(steps []step) error {
 
 // format reads all parts, and looks at no signature.
 func (v *verification) format() (string, error) {
+	if v.opts.Staple && len(v.input) > MaxStaple {
+		return "", fmt.Errorf("%w: a staple has at most %d bytes, got %d", ErrFormat, MaxStaple, len(v.input))
+	}
+
 	var err error
 	if v.proof, err = ParseProof(v.input); err != nil {
 		return "", err
@@ -192,21 +209,29 @@ func (v *verification) format() (string, error) {
 		return "", malformed("the page", err)
 	}
 
-	if err := v.readKeys(v.proof.Keys); err != nil {
+	if err := v.takeInclusion(); err != nil {
 		return "", err
 	}
 
-	return "a proof file: record, page and key document in canonical form", nil
+	if v.proof.Attestation != "" {
+		return "a staple: record, page and attestation in canonical form", v.readAttestation(v.proof.Attestation)
+	}
+
+	return "a proof file: record, page and key document in canonical form", v.readKeys(v.proof.Keys)
 }
 
 func (v *verification) recordFormat() (string, error) {
 	v.checkLayout([]byte(v.proof.Record))
 
+	if v.opts.Staple {
+		return "", fmt.Errorf("%w: a bare record is no staple; it holds no page and no attestation", ErrFormat)
+	}
+
 	if err := v.readRecord(); err != nil {
 		return "", err
 	}
 
-	return "a bare record in canonical form", nil
+	return "a bare record in canonical form", v.takeInclusion()
 }
 
 func (v *verification) readRecord() error {
@@ -263,8 +288,7 @@ func (v *verification) judgedAt() time.Time {
 // attestation checks that an SVID of a node vouched for each key that is used.
 func (v *verification) attestation() (string, error) {
 	if v.keys.Issuer != v.contents.Issuer {
-		return "", fmt.Errorf("%w: the key document is of %s and the record of %s", ErrKey, v.keys.Issuer,
-			v.contents.Issuer)
+		return "", fmt.Errorf("%w: the keys are of %s and the record of %s", ErrKey, v.keys.Issuer, v.contents.Issuer)
 	}
 
 	used := []string{v.keysKey, v.recKey}
@@ -313,6 +337,10 @@ func (v *verification) check(jws, kid string) error {
 }
 
 func (v *verification) keyDocument() (string, error) {
+	if v.attested {
+		return "the file has an attestation in its place, and shows no revocation", errNotShown
+	}
+
 	expires := time.Unix(v.keys.Expires, 0)
 	if at := v.judgedAt(); !expires.After(at) {
 		if v.bare {
@@ -389,6 +417,11 @@ func (v *verification) page() (string, error) {
 		return "", fmt.Errorf("%w: the page's revision is before the record's (r)", ErrFormat)
 	}
 
+	if v.opts.Staple && (len(p.Digests) != 1 || p.From != digest.Revision-1 || p.To != digest.Revision) {
+		return "", fmt.Errorf("%w: the page of a staple lists its registration alone, from %d to %d; this one is "+
+			"from %d to %d with %d", ErrFormat, digest.Revision-1, digest.Revision, p.From, p.To, len(p.Digests))
+	}
+
 	v.digest = digest
 
 	return fmt.Sprintf("the page for %s lists this record as %s at revision %d", readersOf(p.Audience),
@@ -439,5 +472,19 @@ func (v *verification) deadline() (string, error) {
 		return "", fmt.Errorf("%w: its deadline was %s", ErrExpired, deadline.Format(time.RFC3339))
 	}
 
-	return fmt.Sprintf("good until %s", deadline.Format(time.RFC3339)), nil
+	if !v.opts.Staple {
+		return fmt.Sprintf("good until %s", deadline.Format(time.RFC3339)), nil
+	}
+
+	fresh := time.Unix(v.signed.IssuedAt, 0).Add(StapleLifetime).UTC()
+	if !v.opts.At.Before(fresh) {
+		return "", fmt.Errorf("%w: the staple was fresh until %s; ask the agent for a newer one", ErrExpired,
+			fresh.Format(time.RFC3339))
+	}
+
+	if fresh.Before(deadline) {
+		deadline = fresh
+	}
+
+	return fmt.Sprintf("a staple, fresh until %s", deadline.Format(time.RFC3339)), nil
 }

@@ -144,7 +144,7 @@ func signedCheckpoint(line int, says string) func(*testing.T, *proofKit) *Proof 
 }
 
 var stepNames = []string{"format", "statement", "anchor", "key attestation", "key document", "page signature", "page",
-	"signature", "deadline", "inclusion"}
+	"signature", "deadline", "inclusion", "witnesses"}
 
 func TestVerifyProof(t *testing.T) {
 	k := newProofKit(t)
@@ -157,7 +157,7 @@ func TestVerifyProof(t *testing.T) {
 	}
 
 	for i, s := range report.Steps {
-		if s.Name != stepNames[i] || s.OK != (i < 9) || s.Skipped != (i == 9) {
+		if s.Name != stepNames[i] || s.OK != (i < 9) || s.Skipped != (i >= 9) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
@@ -464,7 +464,7 @@ func TestVerifyNamesTheStep(t *testing.T) {
 		shown[row.step] = true
 	}
 
-	if len(shown) != len(stepNames) {
+	if len(shown) != len(stepNames)-1 { // witnesses are judged by a policy, which these have not
 		t.Errorf("only %v fail", shown)
 	}
 }

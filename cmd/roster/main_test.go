@@ -69,6 +69,7 @@ func writeProofs(t *testing.T, dir string) error {
 		}),
 		"expired.json":   s.proofUntil(t, time.Now().Add(-time.Second), ""),
 		"unlogged.json":  s.proofUntil(t, time.Now().Add(time.Hour), "alpha.test/roster/1\n1\nAAAA\n\n— x y\n"),
+		"staple.json":    s.staple(t, good),
 		"garbage.json":   []byte(`{"record":"x"}`),
 		"record.sdjwt":   memberOf(t, good, "record"),
 		"zeroed.sdjwt":   zeroed(t, memberOf(t, good, "record")),

@@ -76,6 +76,18 @@ func (s *signer) proofUntil(t testing.TB, deadline time.Time, checkpoint string)
 	return p.Bytes()
 }
 
+// staple returns a proof file as it travels with its agent.
+func (s *signer) staple(t testing.TB, proof []byte) []byte {
+	t.Helper()
+
+	p, err := trust.ParseProof(proof)
+	must(t, err)
+	doc, _, _ := s.ring.Keys(s.domain)
+	p.Keys, p.Bundle, p.Attestation = "", nil, doc.Keys[0].Attestations[0]
+
+	return p.Bytes()
+}
+
 func (s *signer) sign(t testing.TB, typ string, payload []byte) string {
 	t.Helper()
 	jws, err := s.ring.Sign(typ, payload)

@@ -50,6 +50,9 @@ func (s Signature) String() string {
 	return signatureMark + s.Name + " " + b64.EncodeToString(append(raw, s.Bytes...)) + "\n"
 }
 
+// IsBy reports whether the line says that it is by a key.
+func (s Signature) IsBy(key VerifierKey) bool { return s.Name == key.Name && s.ID == key.ID() }
+
 // String returns the whole note, as it was parsed.
 func (n *Note) String() string {
 	var b strings.Builder
@@ -148,14 +151,13 @@ func parseSignature(line string) (Signature, error) {
 // Verify checks the line by a key. Its error is ErrNotSigned without a line by that
 // key, and ErrSignature if the line does not hold. The time is that of a cosignature.
 func (n *Note) Verify(key VerifierKey) (time.Time, error) {
-	id := key.ID()
 	for _, s := range n.Signatures {
-		if s.Name == key.Name && s.ID == id {
+		if s.IsBy(key) {
 			return n.verify(s.Bytes, key)
 		}
 	}
 
-	return time.Time{}, fmt.Errorf("%w %08x of %s", ErrNotSigned, id, key.Name)
+	return time.Time{}, fmt.Errorf("%w %08x of %s", ErrNotSigned, key.ID(), key.Name)
 }
 
 // maxTime is the end of the year 9999, the last that timestamps in JSON have.

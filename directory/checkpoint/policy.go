@@ -47,6 +47,20 @@ type PolicyGroup struct {
 	Members   []string // names of witnesses and groups
 }
 
+// Keys returns the keys of all logs and witnesses.
+func (p *Policy) Keys() []VerifierKey {
+	var keys []VerifierKey
+	for _, l := range p.Logs {
+		keys = append(keys, l.Key)
+	}
+
+	for _, w := range p.Witnesses {
+		keys = append(keys, w.Key)
+	}
+
+	return keys
+}
+
 // Text returns the policy in the one form that Roster writes.
 func (p *Policy) Text() string {
 	var b strings.Builder

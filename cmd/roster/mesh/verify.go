@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -45,6 +46,14 @@ The last line is the verdict in one sentence. With --show the registration itsel
 too: who registered it when, and its document; "not verified" beside a member says that no
 signature of the origin holds for it.
 
+With --policy, a C2SP tlog-policy, the checkpoint in the file must be signed by one of its logs
+and cosigned by its quorum of witnesses; the result has "witnessed" and their times. A policy
+is no anchor. With --tlog-proof, a C2SP tlog-proof of the record shows that it is logged, for a
+file without an inclusion proof of its own.
+
+With --staple the file is one that travels with its agent: at most 6 KiB, with a page of this
+registration alone, and fresh for 30 minutes or until the deadline.
+
 --at sets the time for deadlines and, for a bare record, for the key document, its
 attestations and certificates. In a proof file these are valid as of the page's time.
 
@@ -54,7 +63,8 @@ is accepted by the gateway's rule: it shows the owner's SVID, or one of the owne
 the host, by the bundle that the directory holds, or a web PKI certificate for the host.
 
 Exit codes: 0 authentic, 10 wrong signature or format, 11 the evidence is valid, 12 wrong
-key or identity, or no anchor, 13 not included in the ledger, 14 expired. With --agent:
+key or identity, or no anchor, 13 not in the ledger, or not witnessed as the policy asks, 14
+expired. With --agent:
 0 no differences, 1 differences, 6 no description available.`
 
 func verifyCommand(session connect.Session) *cobra.Command {
@@ -69,7 +79,8 @@ func verifyCommand(session connect.Session) *cobra.Command {
 		Long:  verifyHelp,
 		Example: "  roster get weather-oslo --proof > proof.json\n" +
 			"  roster verify proof.json --bundle DIR/alpha.test/bundle.pem\n" +
-			"  roster verify weather-oslo",
+			"  roster verify weather-oslo\n" +
+			"  roster verify staple.json --staple --bundle bundle.pem",
 		Args: func(c *cobra.Command, args []string) error {
 			if agent.id != "" {
 				return cli.Args()(c, args)
@@ -92,6 +103,9 @@ func verifyCommand(session connect.Session) *cobra.Command {
 	flags.StringVar(&agent.id, "agent", "", "`AGENT` to compare with its registration, by name or rid")
 	flags.StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	flags.StringVar(&proof.keysFile, "keys", "", "`FILE` with a key document that you pinned (compact JWS)")
+	flags.StringVar(&proof.policyFile, "policy", "", "`FILE` with logs and witnesses that you believe (tlog-policy)")
+	flags.StringVar(&proof.inclusionFile, "tlog-proof", "", "`FILE` with a proof that it is logged (tlog-proof)")
+	flags.BoolVar(&proof.staple, "staple", false, "accept the file only if it is a fresh staple")
 	flags.StringVar(&proof.at, "at", "", "verify as of this `TIME`, such as 2026-01-31T12:00:00Z (default: now)")
 	flags.BoolVar(&proof.show, "show", false, "also show the registration: its document and when it was registered")
 	agent.fetch.AddFlags(cmd)
@@ -101,10 +115,13 @@ func verifyCommand(session connect.Session) *cobra.Command {
 
 // A proofVerification verifies one file or one registration's proof.
 type proofVerification struct {
-	source   proofSource
-	keysFile string
-	at       string
-	show     bool
+	source        proofSource
+	keysFile      string
+	policyFile    string
+	inclusionFile string
+	staple        bool
+	at            string
+	show          bool
 }
 
 func (v *proofVerification) run(ctx context.Context, session connect.Session) error {
@@ -260,6 +277,10 @@ func verdictFailure(verdict error, argument string, report *trust.Report) error 
 	case errors.Is(verdict, trust.ErrExpired) && report.Signed:
 		return cli.Failed(trust.ExitCode(verdict), "%s is %s", argument, report.Verdict).
 			WithHint("%s vouched for it until then; --at verifies as of another time.", domain)
+	case errors.Is(verdict, trust.ErrWitness):
+		return cli.Failed(trust.ExitCode(verdict), "%s is signed by %s, and not verified: %w", argument, domain,
+			verdict).
+			WithHint("Witnesses cosign within seconds; a proof that is fetched later has more of them.")
 	case errors.Is(verdict, trust.ErrNoAnchor):
 		return cli.Failed(trust.ExitCode(verdict), "cannot verify that %s is authentic: %w", argument, verdict).
 			WithHint("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), "+
@@ -288,6 +309,31 @@ func (v *proofVerification) options(session connect.Session) (options trust.Veri
 			return options, cli.Failed(cli.ExitFormat, "key document %s is empty", v.keysFile)
 		}
 	}
+
+	if v.policyFile != "" {
+		text, err := session.ReadFile(v.policyFile, checkpoint.MaxPolicy+1)
+		if err != nil {
+			return options, err
+		}
+
+		if options.Policy, err = checkpoint.ParsePolicy(string(text)); err != nil {
+			return options, cli.Failed(cli.ExitFormat, "cannot use the policy %s: %w", v.policyFile, err)
+		}
+	}
+
+	if v.inclusionFile != "" {
+		text, err := session.ReadFile(v.inclusionFile, checkpoint.MaxProof+1)
+		if err != nil {
+			return options, err
+		}
+
+		options.Inclusion = string(text)
+		if options.Inclusion == "" {
+			return options, cli.Failed(cli.ExitFormat, "tlog-proof %s is empty", v.inclusionFile)
+		}
+	}
+
+	options.Staple = v.staple
 
 	return options, session.UseContext()
 }
