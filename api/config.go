@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/agents"
 	surface "github.com/roster-mesh/roster/api/discovery"
+	"github.com/roster-mesh/roster/api/ledger"
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
@@ -168,6 +169,10 @@ type Config struct {
 	Frozen func() []spiffeid.TrustDomain
 	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
+	// Ledger has the domain's transparency log, for anyone, and Logged is view.Config's. Both may be nil.
+	Ledger ledger.Log
+	Logged func(*directory.Entry) (directory.Inclusion, bool)
+
 	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil if it is not served.
 	Bundle func() ([]byte, error)
 	// Bundles are all trust bundles that this node holds; nil if they are not served.

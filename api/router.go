@@ -81,8 +81,11 @@ func newRouter(table []route) *router {
 			r.variable[first] = paths
 		}
 
+		// A tile's path has slashes (C2SP tlog-tiles).
+		pattern := strings.Replace(res.path, "{tile}", "{tile:.+}", 1)
+
 		// A route without a handler never matches.
-		r.of[paths.Path(res.path).Handler(http.NotFoundHandler())] = res
+		r.of[paths.Path(pattern).Handler(http.NotFoundHandler())] = res
 	}
 
 	return r

@@ -20,6 +20,7 @@ import (
 func whole(cfg *Config) {
 	cfg.Bundle = func() ([]byte, error) { return quietBundles{}.Publish(cfg.Domain) }
 	cfg.Bundles = quietBundles{}
+	cfg.Ledger = quietLedger{}
 	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,
 		Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
@@ -47,6 +48,37 @@ func (quietBundles) List() []wire.TrustBundle {
 	return []wire.TrustBundle{{Domain: "alpha.test", Fingerprints: []string{strings.Repeat("0a", 32)}}}
 }
 
+// quietLedger has one log, of epoch 7, with an entry.
+type quietLedger struct{}
+
+func (quietLedger) Epoch() uint64 { return 7 }
+
+func (quietLedger) of(epoch uint64, file string) (string, error) {
+	if epoch != 7 {
+		return "", directory.Refuse(directory.NotFound, "this node has no ledger of epoch %d", epoch)
+	}
+
+	return file, nil
+}
+
+func (l quietLedger) Checkpoint(epoch uint64) (string, error) { return l.of(epoch, "checkpoint") }
+func (l quietLedger) Policy(epoch uint64) (string, error)     { return l.of(epoch, "policy") }
+
+func (l quietLedger) Tile(epoch uint64, level int, n uint64, width int) ([]byte, error) {
+	if level > 0 || n > 0 || width > 1 {
+		return nil, directory.Refuse(directory.NotFound, "the ledger has no such tile")
+	}
+
+	file, err := l.of(epoch, "tile")
+
+	return []byte(file), err
+}
+
+func (l quietLedger) Bundle(epoch, n uint64, width int) ([]byte, error) {
+	bundle, err := l.Tile(epoch, 0, n, width)
+	return append(bundle, " of entries"...), err
+}
+
 // emptyTrail is an audit log without lines.
 type emptyTrail struct{}
 
@@ -58,7 +90,7 @@ func (emptyTrail) Grown() <-chan struct{}         { return nil }
 
 // concrete puts values in the place of a route's variables.
 var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}",
-	"not-found", "{operation}", "translate", "{domain}", "alpha.test")
+	"not-found", "{operation}", "translate", "{domain}", "alpha.test", "{epoch}", "7", "{tile}", "0/000.p/1")
 
 // Requirement: AD-078
 func TestEveryRouteKnowsItsMethods(t *testing.T) {

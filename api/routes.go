@@ -83,6 +83,15 @@ func (s *Server) optionalRoutes() (routes []route) {
 		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
 	}
 
+	if s.cfg.Ledger != nil {
+		routes = append(routes,
+			route{"GET", "/log/checkpoint", anyone, quiet, surfaces.ledger.Latest},
+			route{"GET", "/log/{epoch}/checkpoint", anyone, quiet, surfaces.ledger.Checkpoint},
+			route{"GET", "/log/{epoch}/policy", anyone, quiet, surfaces.ledger.Policy},
+			route{"GET", "/log/{epoch}/tile/{tile}", anyone, quiet, surfaces.ledger.Tile},
+		)
+	}
+
 	if s.cfg.Operator != nil { // it changes nothing, so it needs no proof
 		routes = append(routes, route{"POST", "/v1/operator/policy/preview",
 			operatorOf("policy.write").taking(operator.MaxPolicyBody), quiet, surfaces.policy.Preview})

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api/agents"
 	"github.com/roster-mesh/roster/api/catalog"
 	"github.com/roster-mesh/roster/api/discovery"
+	"github.com/roster-mesh/roster/api/ledger"
 	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/openapi"
 	"github.com/roster-mesh/roster/api/operator"
@@ -40,6 +41,7 @@ type surfaces struct {
 	discovery   *discovery.Handler
 	wellKnown   *catalog.WellKnown
 	description *catalog.Description
+	ledger      *ledger.Handler
 	webOfAgents *catalog.WebOfAgents
 	mcp         *mcp.Handler
 
@@ -119,7 +121,7 @@ func (s *Server) makeSurfaces() {
 		Render: view.NewRenderer(view.Config{
 			Domain: cfg.Domain, PublicURL: cfg.PublicURL, Service: cfg.Service,
 			DefaultVisibility: cfg.Policy.DefaultVisibility, Invocable: cfg.Invocable, Probed: cfg.Probed,
-			Frozen: cfg.Frozen, Panics: cfg.Panics,
+			Frozen: cfg.Frozen, Logged: cfg.Logged, Panics: cfg.Panics,
 		}),
 	}
 	writer := &registration.Writer{
@@ -148,6 +150,7 @@ func (s *Server) makeSurfaces() {
 			Domain: cfg.Domain.Name(), PublicURL: cfg.PublicURL, LookupParams: ad.LookupParams,
 			Accepted: cfg.AcceptedCredentials, Bundle: cfg.Bundle,
 		},
+		ledger: &ledger.Handler{Log: cfg.Ledger},
 		description: catalog.NewDescription(Description(), openapi.Node{
 			Domain: cfg.Domain.Name(), PublicURL: cfg.PublicURL, Has: s.has,
 		}),

@@ -64,6 +64,20 @@ func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
 	return log, tree, nil
 }
 
+// Included returns where the statement of a registration of this domain is in the log at hand;
+// false if it is not, as after a restore until its owner refreshes it.
+func (l *Ledger) Included(e *directory.Entry) (at directory.Inclusion, ok bool) {
+	reg := l.member.replica.registration(e.RID)
+	if reg == nil || reg.Entry().Statement != e.Statement || l.member.replica.isSealed() {
+		return at, false
+	}
+
+	epoch, index, issued := reg.Leaf()
+	at = directory.Inclusion{Log: directory.LogName(l.member.cfg.Domain, epoch), Index: index, At: issued}
+
+	return at, epoch == l.member.replica.Position().Epoch
+}
+
 // Whole reports whether this copy of the log at hand has all entries.
 func (l *Ledger) Whole() bool {
 	epoch, _ := l.Tree()

@@ -205,6 +205,18 @@ type Received struct {
 	Private   bool                 // it was announced to the own domain alone
 }
 
+// LogName returns the name of the ledger of a domain's epoch: the origin of its checkpoints.
+func LogName(domain spiffeid.TrustDomain, epoch uint64) string {
+	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
+}
+
+// An Inclusion is where a registration's statement is in the ledger of its origin.
+type Inclusion struct {
+	Log   string // the name of the log
+	Index uint64
+	At    int64 // when it was appended; Unix seconds
+}
+
 // sortDomains sorts domains by name, each once.
 func sortDomains(ds *[]spiffeid.TrustDomain) {
 	slices.SortFunc(*ds, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })

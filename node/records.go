@@ -20,6 +20,7 @@ type records struct {
 	store   *consensus.Store
 	keyring *trust.Keyring
 	bundles *trust.Bundles
+	ledgers ledgers
 }
 
 // Record implements ad.Records. A registration that is in no stream has a record too,
@@ -62,5 +63,36 @@ func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid dir
 		return nil, err
 	}
 
-	return json.Marshal(trust.Proof{Record: record, Page: page, Keys: keys, Bundle: bundle})
+	proof := trust.Proof{Record: record, Page: page, Keys: keys, Bundle: bundle}
+	if err := r.include(&proof, origin); err != nil {
+		return nil, err
+	}
+
+	return json.Marshal(proof)
+}
+
+// include adds to a proof that the statement is in the ledger of its origin. A proof of a
+// statement that this node can't prove to be there remains one of origin and freshness.
+func (r records) include(proof *trust.Proof, origin spiffeid.TrustDomain) error {
+	record, err := signed.ParseRecord(proof.Record)
+	if err != nil {
+		return err
+	}
+
+	payload, _, err := r.keyring.Verify(origin, signed.TypeRecord, record.JWS)
+	if err != nil {
+		return err
+	}
+
+	statement, err := signed.ParseStatement(payload)
+	if err != nil {
+		return err
+	}
+
+	note, path, err := r.ledgers.inclusion(origin, statement.Epoch, statement.Leaf)
+	if err == nil {
+		proof.Checkpoint, proof.Index, proof.Path = note, &statement.Leaf, path
+	}
+
+	return nil
 }

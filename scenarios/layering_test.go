@@ -116,7 +116,7 @@ var layers = map[string][]string{
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
 		"api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator",
 		"api/registration", "api/request", "api/response", "api/view", "api/wire", "directory/spelling",
-		"directory/span"},
+		"directory/span", "api/ledger"},
 	// rooms of api: first the parts that its surfaces share
 	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
 	"api/request": {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire",
@@ -141,6 +141,7 @@ var layers = map[string][]string{
 		"api/registration", "api/request", "api/response", "api/view", "directory/span"},
 	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/wire"},
+	"api/ledger": {"directory", "api/request", "api/response"}, // the transparency log, for anyone
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
 	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
@@ -157,7 +158,8 @@ var layers = map[string][]string{
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
-		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port", "limit"},
+		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port", "limit",
+		"directory/checkpoint", "directory/ledger"},
 	// rooms of node
 	"node/memory": {},
 	// exports traces

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -22,7 +23,7 @@ func (v *verification) inclusion() (string, error) {
 		return "not logged: the proof shows origin and freshness, and no ledger", errNotShown
 	}
 
-	origin := fmt.Sprintf("%s/roster/%d", v.contents.Issuer, v.contents.Epoch)
+	origin := directory.LogName(v.contents.Issuer, v.contents.Epoch)
 
 	note, err := v.openCheckpoint(origin)
 	if err != nil {

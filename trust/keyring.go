@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -45,11 +46,14 @@ type Keyring struct {
 	domain  spiffeid.TrustDomain
 	bundles *Bundles
 
-	mu      sync.Mutex
-	key     *Key
-	own     *signed.KeyDocument
-	ownJWS  string // of own by key, made when it is first asked for
-	origins map[spiffeid.TrustDomain]*keys
+	mu     sync.Mutex
+	key    *Key
+	own    *signed.KeyDocument
+	ownJWS string // of own by key, made when it is first asked for
+	// checkpointNote is checkpoint signed by key; empty before the first.
+	checkpoint     checkpoint.Checkpoint
+	checkpointNote string
+	origins        map[spiffeid.TrustDomain]*keys
 	// certified has, by domain, the answers of Certifies by its present bundle.
 	certified map[spiffeid.TrustDomain]*certifications
 }
@@ -75,7 +79,7 @@ func (r *Keyring) Sign(typ string, payload []byte) (string, error) {
 func (r *Keyring) SetKey(key *Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.key, r.ownJWS = key, ""
+	r.key, r.ownJWS, r.checkpointNote = key, "", ""
 }
 
 // Verify checks a compact JWS of the type typ by the newest key document of origin, and

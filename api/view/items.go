@@ -35,6 +35,7 @@ type cachedItem struct {
 	visibility string // the default one
 	probe      directory.Probe
 	disputed   bool
+	logged     directory.Inclusion
 
 	written
 }
@@ -51,6 +52,7 @@ func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 	service := r.service(entry)
 	disputed := r.disputed(entry)
 	probe, _ := r.probed(entry)
+	logged, _ := r.logged(entry)
 
 	visibility := ""
 	if opt.Registrant {
@@ -59,7 +61,7 @@ func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 
 	place := &r.items[placeOf(entry, opt)]
 	if i := place.Load(); i != nil && i.entry == entry && i.opt == opt && i.service == service &&
-		i.visibility == visibility && i.disputed == disputed && i.probe.Equal(probe) {
+		i.visibility == visibility && i.disputed == disputed && i.logged == logged && i.probe.Equal(probe) {
 		return i.written
 	}
 
@@ -68,7 +70,7 @@ func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 	w := written{text, xxhash.Sum64(text)}
 	if len(text)+len(entry.Document.Bytes()) <= maxCachedItem && !entry.Redacted && !entry.Confusable {
 		w.text = slices.Clip(append([]byte(nil), text...))
-		place.Store(&cachedItem{entry, opt, service, visibility, probe, disputed, w})
+		place.Store(&cachedItem{entry, opt, service, visibility, probe, disputed, logged, w})
 	}
 
 	return w

@@ -120,15 +120,15 @@ func (r *Renderer) appendVisibility(data []byte, entry *directory.Entry) []byte 
 func (r *Renderer) appendVerification(data []byte, entry *directory.Entry, opt Options) []byte {
 	switch received := entry.Received; {
 	case received == nil && entry.Unconfirmed:
-		data = append(data, `{"state":"local","unconfirmed":true`...)
+		data = r.appendLogged(append(data, `{"state":"local","unconfirmed":true`...), entry, opt)
 	case received == nil:
-		data = append(data, `{"state":"local"`...)
+		data = r.appendLogged(append(data, `{"state":"local"`...), entry, opt)
 	case opt.Brief:
-		data = append(data, `{"state":"verified"`...)
+		data = r.appendLogged(append(data, `{"state":"verified"`...), entry, opt)
 	default:
 		data = strictjson.AppendText(append(data, '{'), "state", "verified")
 		data = strictjson.AppendText(data, "key", received.Key)
-		data = strictjson.AppendRaw(data, "logged", []byte("false"))
+		data = r.appendLogged(data, entry, opt)
 		data = response.AppendTime(data, "checked_at", received.CheckedAt)
 	}
 
@@ -141,6 +141,34 @@ func (r *Renderer) appendVerification(data []byte, entry *directory.Entry, opt O
 	}
 
 	return append(data, '}')
+}
+
+// appendLogged appends whether a registration's statement is in its origin's ledger, and where.
+func (r *Renderer) appendLogged(data []byte, entry *directory.Entry, opt Options) []byte {
+	if r.cfg.Logged == nil && (entry.Received == nil || opt.Brief) {
+		return data
+	}
+
+	at, logged := r.logged(entry)
+
+	data = response.AppendBool(data, "logged", logged)
+	if !logged || opt.Brief {
+		return data
+	}
+
+	data = strictjson.AppendText(append(strictjson.AppendRaw(data, "log", nil), '{'), "origin", at.Log)
+	data = strictjson.AppendUint(data, "index", at.Index)
+
+	return append(response.AppendTime(data, "at", at.At*1000), '}')
+}
+
+// logged returns where a registration's statement is in its origin's ledger, if that is known here.
+func (r *Renderer) logged(entry *directory.Entry) (at directory.Inclusion, ok bool) {
+	if r.cfg.Logged == nil {
+		return at, false
+	}
+
+	return r.cfg.Logged(entry)
 }
 
 // probed returns the result of asking an agent about itself, if it was asked.

@@ -25,6 +25,9 @@ type Config struct {
 	// Frozen returns the domains that contradicted themselves; their registrations are
 	// disputed. It is called for each item, and its result isn't changed. May be nil.
 	Frozen func() []spiffeid.TrustDomain
+	// Logged returns where a registration's statement is in its origin's ledger; false if that is
+	// not known, or was not verified here. May be nil.
+	Logged func(*directory.Entry) (directory.Inclusion, bool)
 	// Panics counts entries that can't be shown; may be nil.
 	Panics *contain.Panics
 }

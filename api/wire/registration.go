@@ -150,11 +150,22 @@ type Verification struct {
 	// Disputed is whether its origin contradicted itself and is frozen.
 	Disputed bool `json:"disputed"`
 	// Key is the id of the key that signed it.
-	Key       string    `json:"key"`
-	Logged    bool      `json:"logged"`
-	CheckedAt time.Time `json:"checked_at"`
+	Key string `json:"key"`
+	// Logged is whether its statement is in the ledger of its origin: for another domain, whether
+	// the directory that answered has compared that ledger with what its origin signed.
+	Logged bool `json:"logged"`
+	// Log is where; nil unless it is logged, and in lists.
+	Log       *Inclusion `json:"log"`
+	CheckedAt time.Time  `json:"checked_at"`
 	// Probe is the agent's own description, compared; nil if it was not asked.
 	Probe *Probe `json:"probe"`
+}
+
+// An Inclusion is where a registration's statement is in a ledger.
+type Inclusion struct {
+	Origin string    `json:"origin"` // the name of the log
+	Index  uint64    `json:"index"`
+	At     time.Time `json:"at"`
 }
 
 // A Probe compares a registration with its agent's own description at its base.

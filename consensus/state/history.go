@@ -1,8 +1,6 @@
 package state
 
 import (
-	"fmt"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -80,11 +78,6 @@ func (h *History) Logged() (entries []ledger.Entry, former *ledger.Tree) { retur
 func (h *History) next() uint64 {
 	h.revision++
 	return h.revision
-}
-
-// logOrigin is the name of an epoch's ledger.
-func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
-	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
 }
 
 // An epochLeaf is the contents of leaf 0 of an epoch's ledger.

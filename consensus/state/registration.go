@@ -31,6 +31,10 @@ func (r *Registration) Entry() *directory.Entry { return &r.entry }
 // Grants returns the registration's grants, which must not be modified.
 func (r *Registration) Grants() []directory.Grant { return r.grants }
 
+// Leaf returns where the registration's statement is in the ledger of an epoch, and when it was made, in
+// Unix seconds.
+func (r *Registration) Leaf() (epoch, index uint64, issued int64) { return r.epoch, r.leaf, r.issued }
+
 // Statement builds the registration's statement again, with the disclosures of a grant:
 // the same bytes as in Apply. It may be called beside Apply.
 func (r *Registration) Statement(grant directory.Grant) (payload []byte, disclosures []string, ok bool) {

@@ -497,7 +497,7 @@ func (s *State) begin(epoch *Epoch) {
 		reason:   epoch.Reason,
 	}
 	if s.history.epoch != 0 {
-		leaf.old = logOrigin(s.history.domain, s.history.epoch)
+		leaf.old = directory.LogName(s.history.domain, s.history.epoch)
 	}
 
 	s.history.epoch = epoch.Epoch

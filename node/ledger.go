@@ -1,0 +1,154 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// ledgers serves the domain's logs, one for each epoch, signed by this node.
+type ledgers struct {
+	domain  spiffeid.TrustDomain
+	url     string // the domain's public URL
+	store   *consensus.Store
+	keyring *trust.Keyring
+}
+
+func (n *Node) ledgers() ledgers {
+	return ledgers{n.cfg.TrustDomain, n.cfg.PublicURL, n.store, n.keyring}
+}
+
+// logged returns where a registration's statement is in the ledger of its origin, as far as this
+// node has verified it.
+func (n *Node) logged(e *directory.Entry) (directory.Inclusion, bool) {
+	if e.Origin != n.cfg.TrustDomain {
+		return directory.Inclusion{}, false
+	}
+
+	return n.store.Logs.Included(e)
+}
+
+// origin is the name of an epoch's log, and of the keys that sign for it.
+func (l ledgers) origin(epoch uint64) string { return directory.LogName(l.domain, epoch) }
+
+// Epoch implements api/ledger.Log.
+func (l ledgers) Epoch() uint64 {
+	epoch, _ := l.store.Logs.Tree()
+	return epoch
+}
+
+// Checkpoint implements api/ledger.Log. A tree whose entries this node lacks is not signed.
+func (l ledgers) Checkpoint(epoch uint64) (string, error) {
+	log, tree, err := l.store.Logs.Log(epoch)
+	if err != nil {
+		return "", err
+	}
+
+	if _, missing := log.Missing(); missing {
+		return "", unavailableLedger(ledger.ErrIncomplete)
+	}
+
+	return l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
+}
+
+// sign signs a checkpoint by this node's key.
+func (l ledgers) sign(c checkpoint.Checkpoint) (string, error) {
+	note, err := l.keyring.SignCheckpoint(c)
+	if err != nil {
+		return "", directory.Refuse(directory.Unavailable, "this node can't sign at the moment: %w", err)
+	}
+
+	return note, nil
+}
+
+// Policy implements api/ledger.Log: the keys of the key document, each of which signs
+// checkpoints.
+func (l ledgers) Policy(epoch uint64) (string, error) {
+	if _, _, err := l.store.Logs.Log(epoch); err != nil {
+		return "", err
+	}
+
+	doc := l.store.KeyDocument()
+	if doc == nil {
+		return "", directory.Refuse(directory.Unavailable, "the domain has no key document yet; try again later")
+	}
+
+	policy := checkpoint.Policy{Quorum: checkpoint.NoQuorum}
+
+	for _, key := range doc.Keys {
+		if _, err := doc.Key(key.KeyID()); err == nil {
+			vkey := checkpoint.VerifierKey{Name: l.origin(epoch), Type: checkpoint.TypeLog, Key: key.Public}
+			policy.Logs = append(policy.Logs, checkpoint.PolicyLog{
+				Key: vkey, URL: fmt.Sprintf("%s/log/%d", l.url, epoch),
+			})
+		}
+	}
+
+	return policy.Text(), nil
+}
+
+// Tile implements api/ledger.Log.
+func (l ledgers) Tile(epoch uint64, level int, n uint64, width int) ([]byte, error) {
+	log, tree, err := l.store.Logs.Log(epoch)
+	if err != nil {
+		return nil, err
+	}
+
+	tile, err := log.Tile(tree, level, n, width)
+
+	return tile, unavailableLedger(err)
+}
+
+// Bundle implements api/ledger.Log.
+func (l ledgers) Bundle(epoch, n uint64, width int) ([]byte, error) {
+	log, tree, err := l.store.Logs.Log(epoch)
+	if err != nil {
+		return nil, err
+	}
+
+	bundle, err := log.Bundle(tree, n, width)
+
+	return bundle, unavailableLedger(err)
+}
+
+// unavailableLedger is the problem of an error of a log on disk.
+func unavailableLedger(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ledger.ErrNoTile):
+		return directory.Refuse(directory.NotFound, "%w", err)
+	default:
+		return directory.Refuse(directory.Unavailable, "%w; ask another node", err)
+	}
+}
+
+// inclusion returns a checkpoint of a domain's log of an epoch, and the path from an entry to its
+// root. The error is directory.NotFound where this node doesn't have that log.
+func (l ledgers) inclusion(origin spiffeid.TrustDomain, epoch, index uint64) (
+	note string, path []directory.Hash, err error,
+) {
+	if origin != l.domain {
+		return "", nil, unavailableLedger(ledger.ErrNoTile)
+	}
+
+	log, tree, err := l.store.Logs.Log(epoch)
+	if err != nil {
+		return "", nil, err
+	}
+
+	if path, err = log.Prove(tree, index); err != nil {
+		return "", nil, unavailableLedger(err)
+	}
+
+	note, err = l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
+
+	return note, path, err
+}
