@@ -185,6 +185,8 @@ type Config struct {
 	VerifyProof func(ctx context.Context, proof []byte) ([]byte, error)
 	// Federation serves /federation/v1/ and authorises its callers itself.
 	Federation http.Handler
+	// Witness serves /witness/ to anyone: a log's signature authenticates what it submits. May be nil.
+	Witness http.Handler
 
 	// Operators. The routes of a nil field don't exist; Peerings needs Operator.
 	Operator Operator

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,6 +31,11 @@ func whole(cfg *Config) {
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
+	})
+	cfg.Witness = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "public, max-age=60")
+		_, _ = io.WriteString(w, "logs/v0\n")
 	})
 }
 
@@ -90,7 +96,8 @@ func (emptyTrail) Grown() <-chan struct{}         { return nil }
 
 // concrete puts values in the place of a route's variables.
 var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}",
-	"not-found", "{operation}", "translate", "{domain}", "alpha.test", "{epoch}", "7", "{tile}", "0/000.p/1")
+	"not-found", "{operation}", "translate", "{domain}", "alpha.test", "{log}", "00",
+	"{epoch}", "7", "{tile}", "0/000.p/1")
 
 // Requirement: AD-078
 func TestEveryRouteKnowsItsMethods(t *testing.T) {

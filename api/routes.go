@@ -118,6 +118,15 @@ func (s *Server) optionalRoutes() (routes []route) {
 		)
 	}
 
+	if s.cfg.Witness != nil {
+		witness := passTo(s.cfg.Witness)
+		routes = append(routes,
+			route{"POST", "/witness/add-checkpoint", guest, quiet, witness},
+			route{"GET", "/witness/logs/v0", anyone, quiet, witness},
+			route{"GET", "/witness/{log}/checkpoint", anyone, quiet, witness},
+		)
+	}
+
 	// Nodes of this domain and of its peers; the handler authorises them.
 	if s.cfg.Federation != nil {
 		federation := passTo(s.cfg.Federation)

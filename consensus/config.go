@@ -120,7 +120,7 @@ type Config struct {
 	CheckAttestation func(signed.SigningKey) error
 	// CheckCheckpoint refuses a checkpoint that another member brings, unless its log has signed it and
 	// it continues the last one. It must not block. Nil accepts all.
-	CheckCheckpoint func(c Checkpoint, proof []directory.Hash) error
+	CheckCheckpoint func(c Checkpoint, last CosignedLog, proof []directory.Hash) error
 	// Aside answers AskLeader for other members, while this one leads: state that is not in the
 	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte

@@ -59,13 +59,20 @@ func (p *preparer) prepareCosign(c *message.Cosign, forwarded bool) (*state.Comm
 		return nil, state.RefuseWitness()
 	}
 
+	var last CosignedLog
+
 	checkpoint := c.Checkpoint
-	if err := p.replica.check(func(s *state.State) error { return s.Witness().Check(&checkpoint) }); err != nil {
+
+	err := p.replica.check(func(s *state.State) error {
+		last, _ = s.Witness().Cosigned(checkpoint.Origin)
+		return s.Witness().Check(&checkpoint)
+	})
+	if err != nil {
 		return nil, err
 	}
 
 	if forwarded && p.cfg.CheckCheckpoint != nil {
-		if err := p.cfg.CheckCheckpoint(checkpoint, c.Proof); err != nil {
+		if err := p.cfg.CheckCheckpoint(checkpoint, last, c.Proof); err != nil {
 			return nil, err
 		}
 	}

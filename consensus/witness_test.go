@@ -133,7 +133,7 @@ func TestAMembersCheckpointIsVerifiedByTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var valid bool
 		d := newDomain(t, 3, func(cfg *Config) {
-			cfg.CheckCheckpoint = func(c Checkpoint, proof []directory.Hash) error {
+			cfg.CheckCheckpoint = func(c Checkpoint, _ CosignedLog, proof []directory.Hash) error {
 				if !valid || len(proof) != 1 {
 					return directory.Refuse(directory.Forbidden, "%s: %w", c.Origin, errForged)
 				}

@@ -54,6 +54,7 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/peering"
+	"github.com/roster-mesh/roster/federation/witness"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/config"
@@ -125,6 +126,7 @@ type Node struct {
 	orders     *orders
 	misconduct *misconductReporter
 	removals   removals // of peerings, of late
+	logs       *witness.Logs
 
 	server   *http.Server // of the API
 	draining atomic.Bool

@@ -383,6 +383,8 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	cfg.CheckOperator = n.orders.CheckCommand
 	cfg.Misconduct = n.misconduct.report
 	cfg.CheckFarewell = n.orders.CheckFarewell
+	n.logs = n.witnessedLogs()
+	cfg.CheckCheckpoint = n.checkCheckpoint
 
 	keeper, sources, err := n.newKeeper()
 	if err != nil {
@@ -647,6 +649,7 @@ func (n *Node) wireAPI() *api.Server {
 		ConsumeProof:    n.store.Spend,
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.CredentialRefused,
+		Witness:           n.newWitness().Handler(),
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles, n.ledgers()}, Recipients: n.recipients, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,

@@ -108,6 +108,8 @@ var layers = map[string][]string{
 	"federation/evidence": {"directory"},
 	// agreements with peers
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
+	// cosigns, and has cosigned: C2SP tlog-witness
+	"federation/witness": {"directory", "directory/checkpoint", "directory/problem", "directory/signed"},
 	// messages between nodes, both ends
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
 	"federation/gossip":            {"directory/contain", "limit"},
@@ -155,7 +157,8 @@ var layers = map[string][]string{
 	"node": {"directory", "directory/egress", "directory/operatorproof", "directory/index", "directory/contain",
 		"directory/problem", "directory/spelling", "discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
-		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
+		"federation/evidence", "federation/gossip", "federation/peering", "federation/witness",
+		"gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
 		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port", "limit",
@@ -170,7 +173,7 @@ var layers = map[string][]string{
 		"api/wire", "node/disk", "node/tracing"},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
-		"trust/credentials", "api/admission", "discovery/content", "limit"},
+		"trust/credentials", "api/admission", "discovery/content", "limit", "directory/checkpoint"},
 	// limits of connections
 	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
@@ -250,7 +253,8 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport", "federation",
 	"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
 	"federation/replica", "federation/evidence",
-	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
+	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "federation/witness", "gateway",
+	"gateway/crawl",
 	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest",
 	"directory/directorytest", "directory/checkpoint"}
 

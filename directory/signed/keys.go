@@ -63,14 +63,8 @@ type KeyDocument struct {
 	Extension Extension
 }
 
-// LogOrigin returns the name of the ledger of a domain's epoch, which is the name of the keys that sign its
-// checkpoints too.
-func LogOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
-	return domain.Name() + "/roster/" + strconv.FormatUint(epoch, 10)
-}
-
 // LogOrigin returns the name of the ledger of the document's epoch.
-func (k *KeyDocument) LogOrigin() string { return LogOrigin(k.Issuer, k.Epoch) }
+func (k *KeyDocument) LogOrigin() string { return directory.LogName(k.Issuer, k.Epoch) }
 
 // WitnessName returns the name of the key by which a node cosigns checkpoints in the document's epoch.
 func (k *KeyDocument) WitnessName(node spiffeid.ID) string {

@@ -51,6 +51,7 @@ type Config struct {
 	Audit       Audit                `yaml:"audit"`
 	Log         Log                  `yaml:"log"`
 	Trace       Trace                `yaml:"trace"`
+	Witness     Witness              `yaml:"witness"`
 }
 
 // Default returns the configuration of an empty file. The trust domain, public_url, data,
@@ -78,9 +79,10 @@ func Default() Config {
 			Slow:          consensus.DefaultTiming.SlowDisk,
 			HandOverAfter: consensus.DefaultTiming.SlowDiskFor,
 		},
-		Audit: Audit{Size: 64, Files: 32},
-		Log:   Log{Level: "info", Format: LogAuto},
-		Trace: Trace{Sample: 0.01, Asked: 10},
+		Audit:   Audit{Size: 64, Files: 32},
+		Log:     Log{Level: "info", Format: LogAuto},
+		Trace:   Trace{Sample: 0.01, Asked: 10},
+		Witness: Witness{Every: defaultWitnessEvery, Quorum: 1},
 	}
 }
 
@@ -158,6 +160,7 @@ func (c *Config) validate(r *report) {
 	c.Audit.validate(r)
 	c.Log.validate(r)
 	c.Trace.validate(r)
+	c.Witness.validate(r)
 	c.Limits.validate(r, c.Lifetimes)
 
 	// The largest body fits into the share of an address.

@@ -81,6 +81,8 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 	}
 }
 
+const witnessKey = "witness.example+3c9b23d3+BGt5xX5qCVI5KCwEgY6WES8/A6QAG6l6VkwjhSo/HqX8"
+
 // A configuration that a node can't start with is refused by its key, and a
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
@@ -104,8 +106,18 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"no domain":             {"trust_domain: alpha.test", "", "trust_domain: missing"},
 		"a domain mesh": {"trust_domain: alpha.test", "trust_domain: mesh",
 			"trust_domain: \"mesh\" is reserved"},
-		"plain http": {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
-		"a path":     {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
+		"plain http":          {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
+		"a path":              {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
+		"a vkey that is none": {"logs: []", "logs: [{vkey: x}]", `witness.logs[0].vkey: malformed: "x" is not a vkey`},
+		"the vkey of a witness as a log's": {"logs: []", "logs: [{vkey: " + witnessKey + "}]",
+			"witness.logs[0].vkey: must be of type 0x01, got 0x04"},
+		"a witness twice": {"witnesses: []", "witnesses: [{vkey: " + witnessKey + ", url: https://w}, {vkey: " +
+			witnessKey + ", url: https://w}]", `witness.witnesses[1].vkey: the witness "witness.example" occurs twice`},
+		"a witness in clear": {"witnesses: []", "witnesses: [{vkey: " + witnessKey + ", url: http://w.example}]",
+			"witness.witnesses[0].url: must be the https URL"},
+		"a witness too often": {"witnesses: []", "witnesses: [{vkey: " + witnessKey + ", url: https://w, every: 1ms}]",
+			"witness.witnesses[0].every: must be from 1s"},
+		"a quorum below none": {"quorum: 1", "quorum: -1", "witness.quorum: must be from 0"},
 		"a name and a password": {"https://ad.alpha.test:8400", "https://u:p@ad.alpha.test",
 			`public_url: must be https://HOST[:PORT], got "https://…@ad.alpha.test"`}, // FLD-008
 		"port 0 of a URL":     {"https://ad.alpha.test:8400", "https://ad.alpha.test:0", "public_url"},

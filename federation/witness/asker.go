@@ -1,0 +1,364 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+)
+
+// A Target is a witness of the domain's ledger: a peer, any of whose nodes cosigns, or an outside one.
+type Target struct {
+	Name   string                   // the peer's domain, or the name of the witness's key
+	URLs   []string                 // prefixes of submissions, one of each node
+	Keys   []checkpoint.VerifierKey // by one of which it cosigns
+	Every  time.Duration            // at least that lies between two submissions
+	Client *http.Client
+}
+
+// A Ledger is the domain's own, with the cosignatures that its members keep.
+type Ledger interface {
+	// Leads reports whether this member asks the witnesses.
+	Leads() bool
+	// Checkpoint returns the newest checkpoint, signed by this node.
+	Checkpoint() (note string, err error)
+	// Consistency returns the proof that the ledger of a size continues the one of a smaller size.
+	Consistency(old, size uint64) ([]directory.Hash, error)
+	// Cosigned returns the cosignatures that are kept and the size of their checkpoint; 0 without any.
+	Cosigned() (size uint64, lines string)
+	// Keep keeps the cosignatures of a checkpoint, for all members.
+	Keep(ctx context.Context, c checkpoint.Checkpoint, lines string) error
+}
+
+// AskerConfig configures an Asker.
+type AskerConfig struct {
+	Ledger  Ledger
+	Targets func() []Target
+	Logger  *slog.Logger
+	// Asked is called with the outcome of each submission; nil is nothing.
+	Asked func(target string, err error)
+	// Pace lengthens the waits between looks at the ledger; nil is 1.
+	Pace func() float64
+}
+
+const (
+	lookEvery   = time.Second      // how often the ledger is looked at
+	askWithin   = 5 * time.Second  // of one submission
+	renewAfter  = 30 * time.Minute // a ledger that doesn't grow is cosigned anew
+	spare       = 250 * time.Millisecond
+	maxAnswer   = 64 << 10
+	maxBackoff  = 5 * time.Minute
+	logSilently = 3 // failures of a witness in a row that are no warning yet
+)
+
+// An Asker has the checkpoints of the domain's ledger cosigned, while this member leads. A witness that is
+// down holds up nothing.
+type Asker struct {
+	cfg    AskerConfig
+	origin string            // of the ledger whose checkpoints were asked about
+	asked  map[string]*asked // by the name of the target
+}
+
+// asked is what the asker knows of a witness. One round at a time uses it.
+type asked struct {
+	size     uint64 // cosigned last
+	at       time.Time
+	due      time.Time
+	failures int
+	prefer   int // of the target's URLs
+}
+
+// NewAsker returns an asker, which Run has work.
+func NewAsker(cfg AskerConfig) *Asker { return &Asker{cfg: cfg, asked: map[string]*asked{}} }
+
+// Run asks until ctx ends.
+func (a *Asker) Run(ctx context.Context) {
+	for {
+		wait := lookEvery
+		if a.cfg.Pace != nil {
+			wait = time.Duration(float64(wait) * a.cfg.Pace())
+		}
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+
+		if a.cfg.Ledger.Leads() {
+			a.round(ctx)
+		}
+	}
+}
+
+// round submits the newest checkpoint to the witnesses that are due, and keeps their cosignatures.
+func (a *Asker) round(ctx context.Context) {
+	targets := a.cfg.Targets()
+	if len(targets) == 0 {
+		return
+	}
+
+	text, err := a.cfg.Ledger.Checkpoint()
+	if err != nil {
+		return // this node lacks entries, or its key is not listed yet
+	}
+
+	note, err := checkpoint.Parse(text)
+	if err != nil {
+		a.cfg.Logger.Error("the ledger's own checkpoint", "err", err)
+		return
+	}
+
+	if note.Origin != a.origin { // a new epoch
+		a.origin = note.Origin
+		clear(a.asked)
+	}
+
+	due := a.due(targets, note, time.Now())
+	lines := make([]string, len(due))
+
+	var asking sync.WaitGroup
+	for i, target := range due {
+		asking.Go(func() { lines[i] = a.ask(ctx, target, a.asked[target.Name], note) })
+	}
+
+	asking.Wait()
+
+	if all := strings.Join(lines, ""); all != "" {
+		if size, known := a.cfg.Ledger.Cosigned(); size == note.Size {
+			all = merge(known, all)
+		}
+
+		if err := a.cfg.Ledger.Keep(ctx, note.Checkpoint, all); err != nil && ctx.Err() == nil {
+			a.cfg.Logger.Warn("cosignatures of the ledger can't be kept", "size", note.Size, "err", err)
+		}
+	}
+}
+
+// due returns the witnesses to ask now. They are asked together, so that they cosign one checkpoint: the
+// round begins when those that answer may be asked again.
+func (a *Asker) due(targets []Target, note *checkpoint.Note, now time.Time) (due []Target) {
+	present := map[string]bool{}
+
+	for _, target := range targets {
+		present[target.Name] = true
+
+		state := a.asked[target.Name]
+		if state == nil {
+			state = &asked{}
+			state.size, _ = a.cfg.Ledger.Cosigned() // a guess; a witness says what it has
+			a.asked[target.Name] = state
+		}
+
+		if state.size == note.Size && now.Sub(state.at) < renewAfter || now.Before(state.due) {
+			continue
+		}
+
+		due = append(due, target)
+	}
+
+	for name := range a.asked {
+		if !present[name] {
+			delete(a.asked, name)
+		}
+	}
+
+	return due
+}
+
+// ask submits a checkpoint to a witness, at each of its nodes until one cosigns it, and returns its line.
+func (a *Asker) ask(ctx context.Context, target Target, state *asked, note *checkpoint.Note) (line string) {
+	err := errors.New("no address of it is known")
+
+	for i := range target.URLs {
+		turn := (state.prefer + i) % len(target.URLs)
+		if line, err = a.submit(ctx, target, target.URLs[turn], state, note); err == nil {
+			state.prefer = turn
+			break
+		}
+
+		if ctx.Err() != nil {
+			return ""
+		}
+	}
+
+	if a.cfg.Asked != nil {
+		a.cfg.Asked(target.Name, err)
+	}
+
+	now := time.Now()
+
+	if err == nil {
+		if state.failures >= logSilently {
+			a.cfg.Logger.Info("a witness cosigns the ledger again", "witness", target.Name)
+		}
+
+		state.size, state.at, state.due, state.failures = note.Size, now, now.Add(target.Every+spare), 0
+
+		return line
+	}
+
+	state.failures++
+	state.due = now.Add(backoff(target.Every, state.failures, err))
+
+	if state.failures == logSilently {
+		a.cfg.Logger.Warn("a witness does not cosign the ledger; nothing else is held up", "witness", target.Name,
+			"err", err)
+	}
+
+	return ""
+}
+
+// backoff returns how long to wait after so many failures in a row.
+func backoff(every time.Duration, failures int, err error) time.Duration {
+	var limited *limitedError
+	if errors.As(err, &limited) {
+		return limited.after
+	}
+
+	return min(every<<min(failures-1, 8), max(maxBackoff, every))
+}
+
+// A limitedError is a witness's wish to be asked later.
+type limitedError struct{ after time.Duration }
+
+func (e *limitedError) Error() string {
+	return fmt.Sprintf("it wants to be asked again in %s", e.after)
+}
+
+// submit submits a checkpoint at one address, and once more if the witness has cosigned another size than
+// was thought.
+func (a *Asker) submit(ctx context.Context, target Target, url string, state *asked, note *checkpoint.Note) (string,
+	error) {
+	old := min(state.size, note.Size)
+
+	for range 2 {
+		proof, err := a.cfg.Ledger.Consistency(old, note.Size)
+		if err != nil {
+			return "", err
+		}
+
+		body := (&Submission{Old: old, Proof: proof, Checkpoint: note.String()}).Text()
+
+		status, answer, err := post(ctx, target.Client, url+"/add-checkpoint", body)
+		switch {
+		case err != nil:
+			return "", err
+		case status == http.StatusOK:
+			return cosignatures(note, answer, target.Keys)
+		case status != http.StatusConflict:
+			return "", fmt.Errorf("%s answered %d: %.200s", url, status, strings.TrimSpace(answer))
+		}
+
+		size, err := strconv.ParseUint(strings.TrimSuffix(answer, "\n"), 10, 63)
+		if err != nil {
+			return "", fmt.Errorf("%s answered %d without a size: %.200q", url, status, answer)
+		}
+
+		if size > note.Size {
+			return "", fmt.Errorf("%s has cosigned size %d, and the ledger has size %d here", url, size, note.Size)
+		}
+
+		old = size
+	}
+
+	return "", fmt.Errorf("%s names another size each time", url)
+}
+
+// post sends a body, and returns a status with a bounded answer.
+func post(ctx context.Context, client *http.Client, url, body string) (status int, answer string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+
+	req.Header.Set("Content-Type", typeText)
+
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, "", err
+	}
+
+	if resp.StatusCode == http.StatusTooManyRequests {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			after := time.Duration(min(seconds, int(maxBackoff/time.Second))) * time.Second
+			return 0, "", &limitedError{after}
+		}
+	}
+
+	return resp.StatusCode, string(raw), nil
+}
+
+// cosignatures returns the lines of an answer that are by keys of the witness and hold.
+func cosignatures(note *checkpoint.Note, answer string, keys []checkpoint.VerifierKey) (lines string, err error) {
+	signatures, err := checkpoint.ParseSignatures(answer)
+	if err != nil {
+		return "", fmt.Errorf("its cosignature: %w", err)
+	}
+
+	for _, signature := range signatures {
+		for _, key := range keys {
+			if key.Name != signature.Name || key.ID() != signature.ID {
+				continue
+			}
+
+			one := checkpoint.Note{Checkpoint: note.Checkpoint, Text: note.Text,
+				Signatures: []checkpoint.Signature{signature}}
+			if _, err := one.Verify(key); err != nil {
+				return "", fmt.Errorf("its cosignature: %w", err)
+			}
+
+			lines += signature.String()
+		}
+	}
+
+	if lines == "" {
+		return "", errors.New("its cosignature is by no key that is known of it")
+	}
+
+	return lines, nil
+}
+
+// merge returns the lines of added, and those of known by other keys.
+func merge(known, added string) string {
+	before, err := checkpoint.ParseSignatures(known)
+	if err != nil {
+		return added
+	}
+
+	after, err := checkpoint.ParseSignatures(added)
+	if err != nil {
+		return added
+	}
+
+	for _, old := range before {
+		replaced := false
+		for _, line := range after {
+			replaced = replaced || line.Name == old.Name && line.ID == old.ID
+		}
+
+		if !replaced {
+			added += old.String()
+		}
+	}
+
+	return added
+}

@@ -1,0 +1,93 @@
+package witness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/roster-mesh/roster/directory/problem"
+)
+
+// The routes of a witness.
+const (
+	Prefix        = "/witness" // of submissions and of monitoring
+	PathSubmit    = Prefix + "/add-checkpoint"
+	PathList      = Prefix + "/logs/v0"
+	patternLatest = Prefix + "/{log}/checkpoint"
+	typeSize      = "text/x.tlog.size"
+	typeText      = "text/plain; charset=utf-8"
+	cacheFor      = "public, max-age=60"
+)
+
+// Handler serves the routes of the witness to anyone: a submission is authenticated by its log's signature.
+func (w *Witness) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+PathSubmit, w.submit)
+	mux.HandleFunc("GET "+patternLatest, func(to http.ResponseWriter, r *http.Request) {
+		text, err := w.Latest(r.PathValue("log"))
+		w.show(to, text, err)
+	})
+	mux.HandleFunc("GET "+PathList, func(to http.ResponseWriter, _ *http.Request) {
+		w.show(to, w.cfg.Logs.List(), nil)
+	})
+
+	return mux
+}
+
+func (w *Witness) show(to http.ResponseWriter, text string, err error) {
+	if err != nil {
+		problem.Write(to, w.cfg.PublicURL, err)
+		return
+	}
+
+	to.Header().Set("Cache-Control", cacheFor)
+	answer(to, http.StatusOK, typeText, text)
+}
+
+func answer(to http.ResponseWriter, status int, contentType, text string) {
+	to.Header().Set("Content-Type", contentType)
+	to.Header().Set("X-Content-Type-Options", "nosniff")
+	to.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	to.WriteHeader(status)
+	_, _ = io.WriteString(to, text) // an error means that the client is gone
+}
+
+// submit answers a submission.
+func (w *Witness) submit(to http.ResponseWriter, r *http.Request) {
+	line := ""
+
+	body, err := io.ReadAll(http.MaxBytesReader(to, r.Body, MaxSubmission))
+	if err == nil {
+		line, err = w.Add(r.Context(), string(body))
+	}
+
+	var refused *refusal
+
+	switch {
+	case err == nil:
+		to.Header().Set("Cache-Control", "no-store")
+		answer(to, http.StatusOK, typeText, line)
+	case errors.As(err, &refused):
+		refused.answer(to)
+	default:
+		problem.Write(to, w.cfg.PublicURL, err)
+	}
+}
+
+// answer writes the refusal as tlog-witness wants it.
+func (r *refusal) answer(to http.ResponseWriter) {
+	to.Header().Set("Cache-Control", "no-store")
+
+	switch r.status {
+	case http.StatusConflict:
+		answer(to, r.status, typeSize, fmt.Sprintf("%d\n", r.size))
+	case http.StatusTooManyRequests:
+		to.Header().Set("Retry-After", strconv.Itoa(max(int(math.Ceil(r.after.Seconds())), 1)))
+		answer(to, r.status, typeText, r.Error()+"\n")
+	default:
+		answer(to, r.status, typeText, r.Error()+"\n")
+	}
+}
