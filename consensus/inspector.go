@@ -52,12 +52,6 @@ type inspector struct {
 	// bringer has sent the snapshot that Raft begins to install; nil for this member's own ones.
 	bringer atomic.Pointer[spiffeid.ID]
 
-	// refused is the leadership whose last entries this member has refused; nil if there is none.
-	refused atomic.Pointer[leadership]
-
-	// version is the newest version of the log in entries that this member has acknowledged or judged.
-	version atomic.Uint64
-
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
 	// what it reads.
 	gone atomic.Uint64
@@ -106,7 +100,7 @@ func (i *inspector) check(from spiffeid.ID, message any) error {
 			return err
 		}
 
-		return i.checkAppend(from, message)
+		return i.checkEntries(from, message)
 	case *raft.InstallSnapshotRequest:
 		if err := i.checkTerm(message.Term); err != nil {
 			return err
@@ -138,42 +132,6 @@ func (i *inspector) checkTerm(term uint64) error {
 
 	return nil
 }
-
-// A leadership is one member's, for a term.
-type leadership struct {
-	by   spiffeid.ID
-	term uint64
-}
-
-// checkAppend refuses entries as checkEntries does, and from then on the heartbeats of their leader, until
-// it sends entries that this member takes: a leader that a majority refuses can commit nothing more. It
-// steps down, and the log of another one replaces the entry.
-func (i *inspector) checkAppend(from spiffeid.ID, message *raft.AppendEntriesRequest) error {
-	leader := leadership{from, message.Term}
-	refused := i.refused.Load()
-
-	if len(message.Entries) == 0 {
-		if refused != nil && *refused == leader {
-			return errRefusedLeader
-		}
-
-		return nil
-	}
-
-	err := i.checkEntries(from, message)
-
-	var wrong *misconductError
-	switch {
-	case errors.As(err, &wrong):
-		i.refused.Store(&leader)
-	case err == nil && refused != nil:
-		i.refused.CompareAndSwap(refused, nil)
-	}
-
-	return err
-}
-
-var errRefusedLeader = errors.New("this member refuses entries of that leader")
 
 // checkEntries refuses entries that this member could not apply, or store, those that contradict what is
 // committed, and those with operators' commands that are not proven.
@@ -207,7 +165,9 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 			continue
 		}
 
-		err = i.checkCommands(batch, i.pendingOf(message.PrevLogEntry, message.Entries[:n]))
+		err = i.checkCommands(batch, func(version uint64) [][]byte {
+			return i.pendingPolicies(version, message.PrevLogEntry, message.Entries[:n])
+		})
 		if err != nil && !i.confirmedEntry(from, entry) {
 			return misconduct(BadCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}

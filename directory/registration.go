@@ -203,6 +203,7 @@ type Received struct {
 	CheckedAt int64                // when that page was verified; Unix milliseconds
 	H, M      Hash                 // the record's name
 	Private   bool                 // it was announced to the own domain alone
+	Leaf      uint64               // index of its statement in its origin's ledger, by its own word
 }
 
 // LogName returns the name of the ledger of a domain's epoch: the origin of its checkpoints.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -50,10 +51,13 @@ type Config struct {
 	// empty, these types are relative.
 	PublicURL string
 	// Address is the base URL of this node's API, which the nodes of peers are told; "" tells none.
-	Address  string
-	Dir      string // of the store; must exist
-	Source   publish.Source
-	Keys     Keyring
+	Address string
+	Dir     string // of the store; must exist
+	Source  publish.Source
+	Keys    Keyring
+	// LogKeys returns the keys that may sign checkpoints of an origin's present ledger; nil follows
+	// no ledgers.
+	LogKeys  func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
 	View     *index.View
 	Peerings func() []directory.Peering // the domain's replicated peerings
 	// Member reports whether a node of the own domain is a member of it; nil accepts all.

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/recordgate"
@@ -36,6 +37,7 @@ type Mesh struct {
 	replica   *replica.Config
 	refusals  *replica.RefusalLog
 	records   *recordgate.Gate
+	mirrors   *mirror.Mirrors
 	origins   *replica.Set
 	judge     chan struct{} // capacity 1: rules have changed
 
@@ -94,13 +96,14 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 
 	m.connect(cases)
+	m.mirrors = m.openMirrors()
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {
 		m.drain()
 		m.cancel()
 
-		return errors.Join(m.saveClocks(), st.Close())
+		return errors.Join(m.saveClocks(), m.mirrors.Close(), st.Close())
 	})
 
 	if err = m.reopen(); err == nil {
@@ -376,6 +379,10 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
 		wg.Go(func() { m.follower.confirms(ctx, origin) })
 
+		if m.cfg.LogKeys != nil {
+			wg.Go(func() { m.followLedger(ctx, origin) })
+		}
+
 		if m.cfg.Verifier != nil {
 			wg.Go(func() { m.follower.crossChecks(ctx, origin) })
 		}
@@ -450,6 +457,11 @@ func (m *Mesh) forget(origin *replica.Origin) {
 		}
 
 		return
+	}
+
+	if err := m.mirrors.Forget(origin.Domain); err != nil {
+		m.cfg.Logger.Error("removing a former peer's ledger from disk failed", "origin", origin.Domain.Name(),
+			"err", err)
 	}
 
 	m.refusals.ByOrigin.Forget(origin.Domain) // a new peering starts from zero

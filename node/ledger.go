@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/ledger"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -19,17 +20,18 @@ type ledgers struct {
 	url     string // the domain's public URL
 	store   *consensus.Store
 	keyring *trust.Keyring
+	mesh    *federation.Mesh
 }
 
 func (n *Node) ledgers() ledgers {
-	return ledgers{n.cfg.TrustDomain, n.cfg.PublicURL, n.store, n.keyring}
+	return ledgers{n.cfg.TrustDomain, n.cfg.PublicURL, n.store, n.keyring, n.mesh}
 }
 
 // logged returns where a registration's statement is in the ledger of its origin, as far as this
 // node has verified it.
 func (n *Node) logged(e *directory.Entry) (directory.Inclusion, bool) {
 	if e.Origin != n.cfg.TrustDomain {
-		return directory.Inclusion{}, false
+		return n.mesh.Logged(e)
 	}
 
 	return n.store.Logs.Included(e)
@@ -136,7 +138,8 @@ func (l ledgers) inclusion(origin spiffeid.TrustDomain, epoch, index uint64) (
 	note string, path []directory.Hash, err error,
 ) {
 	if origin != l.domain {
-		return "", nil, unavailableLedger(ledger.ErrNoTile)
+		note, path, err = l.mesh.Inclusion(origin, epoch, index)
+		return note, path, unavailableLedger(err)
 	}
 
 	log, tree, err := l.store.Logs.Log(epoch)

@@ -204,8 +204,7 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.Received = byCode(status.Received)
 	peer.Refused = byCode(status.Refused)
 
-	// The end of a peering closes its connections, which is no failure.
-	if peer.LastError == "" && p.State != directory.PeeringTerminated {
+	if peer.LastError == "" {
 		peer.LastError = status.LastError
 	}
 }

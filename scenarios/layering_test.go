@@ -80,7 +80,8 @@ var layers = map[string][]string{
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index", "limit",
 		"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
 		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
-		"directory/span"},
+		"directory/span", "directory/checkpoint", "federation/mirror"},
+	"federation/mirror": {"directory", "directory/checkpoint", "directory/ledger", "federation/protocol"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
 		"directory/sse", "directory/strictjson", "limit", "limit/certs", "directory/span"},
 	// rooms of gateway

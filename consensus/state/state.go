@@ -23,7 +23,6 @@ type State struct {
 	streams       Streams
 	registrations Registrations
 	spent         spent
-	ordered       ordered
 	claims        Claims
 	offers        Offers
 	decided       decided
@@ -43,7 +42,6 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		owners:  newOwnership(),
 		streams: newStreams(),
 		spent:   newSpent(),
-		ordered: ordered{spent: newSpent()},
 		claims:  newClaims(),
 		offers:  newOffers(),
 		decided: decided{},
@@ -120,7 +118,7 @@ var errUnknownFormat = errors.New("cannot build the statement")
 
 // CheckProof refuses an operator's proof that was used, or that cannot be remembered.
 func (s *State) CheckProof(origin *Origin) error {
-	return s.ordered.check(origin.proof())
+	return s.spent.check(origin.proof(), s.history.now/1000)
 }
 
 // Traced returns the commands of operators, and of nodes by themselves where an operator could
@@ -268,7 +266,7 @@ func (s *State) conclude(command *Command, before mark, err error) {
 	// An operator's proof is used up by a command that succeeds, so that a command that
 	// another precedes can be prepared again.
 	if err == nil {
-		s.ordered.spend(command.Origin.proof(), s.history.now/1000)
+		s.spent.spend(command.Origin.proof(), s.history.now/1000)
 		s.trace(command, before)
 
 		if s.history.revision != before.revision {
@@ -399,14 +397,9 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 // Change returns what a command changes, as Command.Change does. From StrictVersion on an operator alone
 // gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
 func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
-	return command.ChangeIn(s.members.written.Log)
-}
+	change, ok = command.Change()
 
-// ChangeIn returns what a command changes as Change does, in a domain that writes a version of the log.
-func (c *Command) ChangeIn(log uint) (change directory.OperatorChange, ok bool) {
-	change, ok = c.Change()
-
-	strict := log >= StrictVersion
+	strict := s.members.written.Log >= StrictVersion
 	if strict && change.Action == directory.ActionConfirm {
 		was, next := change.Peering.Was.Endpoint, change.Peering.Next.Endpoint
 		if next.Profile == directory.ProfileWeb && next != was {
@@ -435,7 +428,7 @@ func (s *State) trace(command *Command, before mark) {
 	origin, within := command.Origin, JudgedFor
 	if command.Epoch != nil {
 		origin, within = s.history.restoredBy, RestoredFor
-		s.ordered.spend(origin.proof(), s.history.now/1000)
+		s.spent.spend(origin.proof(), s.history.now/1000)
 	}
 
 	switch request := origin.Request(); {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -13,6 +14,24 @@ import (
 const TileWidth = 1 << tileBits
 
 const tileBits = 2 * fanoutBits
+
+// BundleSize is the length of a bundle of width entries of this package's form.
+func BundleSize(width int) int { return width * bundled }
+
+// TilePath returns the end of the path of a tile or bundle of a width: its number in groups of three
+// digits, and the width if it is not a full one.
+func TilePath(n uint64, width int) string {
+	path := fmt.Sprintf("%03d", n%1000)
+	for n /= 1000; n > 0; n /= 1000 {
+		path = fmt.Sprintf("x%03d/%s", n%1000, path)
+	}
+
+	if width < TileWidth {
+		path += ".p/" + strconv.Itoa(width)
+	}
+
+	return path
+}
 
 // ErrNoTile says that the tree has no such tile, bundle or entry.
 var ErrNoTile = errors.New("the ledger has no such tile")
@@ -72,7 +91,7 @@ func (l *Log) read(tree Tree, use func(hashReader) error) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 
-	if l.have < l.size || l.have < tree.Size {
+	if l.have < tree.Size {
 		return ErrIncomplete
 	}
 

@@ -139,7 +139,7 @@ func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signe
 		Origin: origin, RID: contents.RID, Agent: contents.Agent, Owner: contents.Owner, Document: contents.Document,
 		Packed:       directory.Pack(contents.Document, projection),
 		RegisteredAt: contents.Since * 1000, UpdatedAt: contents.IssuedAt * 1000, Statement: contents.Revision,
-		Redacted: contents.Redacted,
+		Redacted: contents.Redacted, Received: &directory.Received{Leaf: contents.Leaf},
 	}
 	if !contents.Provenance.IsZero() {
 		provenance := contents.Provenance // contents are let go of

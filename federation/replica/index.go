@@ -55,8 +55,13 @@ func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, h
 		return nil
 	}
 
-	entry.Received = &directory.Received{At: held.At, From: sx.from(held.From), H: held.H, M: held.M,
+	received := directory.Received{At: held.At, From: sx.from(held.From), H: held.H, M: held.M,
 		Private: aud != directory.Mesh}
+	if entry.Received != nil { // as the gate has opened it
+		received.Leaf = entry.Received.Leaf
+	}
+
+	entry.Received = &received
 	sx.extend(entry, held)
 
 	return entry

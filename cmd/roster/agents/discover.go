@@ -118,8 +118,6 @@ func discover(
 		return err
 	}
 
-	noteWithout(console, &found.Reply)
-
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)
 	}
@@ -143,8 +141,6 @@ func resolveQuery(
 	if err != nil {
 		return err
 	}
-
-	noteWithout(console, &found.Reply)
 
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)

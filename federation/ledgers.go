@@ -1,0 +1,91 @@
+package federation
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/mirror"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// Intervals at which the ledger of another domain is followed: soon after its position has
+// moved, and else now and then, because an entry may come without a change of a stream.
+const (
+	followSoon   = 2 * time.Second
+	followAnyway = time.Minute
+	followWithin = 5 * time.Minute // a first time, of 10^6 entries
+)
+
+// openMirrors opens the copies of other domains' ledgers.
+func (m *Mesh) openMirrors() *mirror.Mirrors {
+	return mirror.Open(mirror.Config{
+		Dir: filepath.Join(m.cfg.Dir, "ledgers"),
+		Get: func(ctx context.Context, node protocol.Node, path string, limit int) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
+			defer cancel()
+
+			return m.client.Get(ctx, node, path, nil, limit)
+		},
+		Keys: m.cfg.LogKeys,
+		Forked: func(origin spiffeid.TrustDomain, held, other string) {
+			m.cfg.Logger.Error("a domain signed two ledgers", "origin", origin.Name(), "held", held, "other", other)
+		},
+	})
+}
+
+// followLedger follows an origin's ledger until ctx ends.
+func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
+	var (
+		last   directory.Position
+		behind time.Duration
+		b      = newBackoff()
+	)
+
+	for wait(ctx, nil, m.cfg.Stretch.of(followSoon)) {
+		at, known := origin.Position()
+		if behind += followSoon; !known || at == last && behind < followAnyway {
+			continue
+		}
+
+		timed, cancel := context.WithTimeout(ctx, followWithin)
+		err := m.mirrors.Follow(timed, origin.Domain, at.Epoch, origin.Contacts.Nodes())
+
+		cancel()
+
+		if err != nil {
+			m.cfg.Logger.Debug("following a ledger failed", "origin", origin.Domain.Name(), "err", err)
+			wait(ctx, nil, m.cfg.Stretch.of(b.NextBackOff()))
+
+			continue
+		}
+
+		last, behind = at, 0
+
+		b.Reset()
+	}
+}
+
+// Logged returns where the statement of another domain's registration is in that domain's ledger,
+// as far as this node has followed it.
+func (m *Mesh) Logged(e *directory.Entry) (at directory.Inclusion, ok bool) {
+	if e.Received == nil {
+		return at, false
+	}
+
+	at = directory.Inclusion{Index: e.Received.Leaf, At: e.UpdatedAt / 1000}
+	at.Log, ok = m.mirrors.Includes(e.Origin, at.Index, e.Received.H)
+
+	return at, ok
+}
+
+// Inclusion returns the checkpoint up to which this node has followed a domain's ledger of an epoch,
+// and the path from an entry to its root.
+func (m *Mesh) Inclusion(origin spiffeid.TrustDomain, epoch, index uint64) (
+	note string, path []directory.Hash, err error,
+) {
+	return m.mirrors.Prove(origin, epoch, index)
+}

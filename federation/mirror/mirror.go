@@ -1,0 +1,402 @@
+// Package mirror follows the ledgers of other domains, entry by entry.
+//
+// A mirror holds what the origin's checkpoints commit to: it takes a checkpoint that a key
+// of the origin's newest key document signed, asks for the entries that it doesn't have,
+// from any node, and keeps them only if they lead to the checkpoint's root. So an entry at
+// an index is the origin's own word, whoever handed it over, and the ledger that it has
+// shown before is the beginning of the one that it shows now.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
+	"github.com/roster-mesh/roster/federation/protocol"
+)
+
+// Config configures Mirrors. All fields are required.
+type Config struct {
+	Dir string // made if it is missing
+	// Get asks a node for a file of its domain's ledger, which is cut off behind limit bytes.
+	Get func(ctx context.Context, node protocol.Node, path string, limit int) (string, error)
+	// Keys returns the keys that may sign checkpoints of an origin's present ledger.
+	Keys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
+	// Forked is called with two notes that an origin signed for one size with different roots.
+	Forked func(origin spiffeid.TrustDomain, held, other string)
+}
+
+// Mirrors are this node's copies of other domains' present ledgers. It is safe for concurrent use.
+type Mirrors struct {
+	cfg Config
+
+	mu  sync.Mutex
+	all map[spiffeid.TrustDomain]*copied
+}
+
+// copied is the copy of one ledger. Its log has its own lock; only Follow changes the rest, under mu.
+type copied struct {
+	following sync.Mutex // one Follow at a time
+
+	mu    sync.Mutex
+	epoch uint64
+	log   *ledger.Log
+	tree  ledger.Tree // that note commits to
+	note  string      // empty before the first
+}
+
+// Open opens the copies in cfg.Dir. They are read when they are first asked for.
+func Open(cfg Config) *Mirrors {
+	return &Mirrors{cfg: cfg, all: map[spiffeid.TrustDomain]*copied{}}
+}
+
+// Close closes all copies.
+func (m *Mirrors) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	var errs []error
+	for _, c := range m.all {
+		errs = append(errs, c.close())
+	}
+
+	return errors.Join(errs...)
+}
+
+func (m *Mirrors) of(origin spiffeid.TrustDomain) *copied {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	c := m.all[origin]
+	if c == nil {
+		c = &copied{}
+		m.all[origin] = c
+	}
+
+	return c
+}
+
+// Forget removes the copy of a domain that is followed no longer.
+func (m *Mirrors) Forget(origin spiffeid.TrustDomain) error {
+	c := m.of(origin)
+
+	return c.alone(func() error { return errors.Join(c.close(), os.RemoveAll(m.dir(origin))) })
+}
+
+func (m *Mirrors) dir(origin spiffeid.TrustDomain) string {
+	return filepath.Join(m.cfg.Dir, origin.Name())
+}
+
+func (c *copied) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	var err error
+	if c.log != nil {
+		err = c.log.Close()
+	}
+
+	c.epoch, c.log, c.tree, c.note = 0, nil, ledger.Tree{}, ""
+
+	return err
+}
+
+// noteFile has the note of a copy, beside its entries.
+const noteFile = "checkpoint"
+
+// open makes the copy of an epoch's ledger the present one, as far as it is on disk.
+func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) error {
+	if at, _, _ := c.at(); at == epoch {
+		return nil
+	}
+
+	if err := c.close(); err != nil {
+		return err
+	}
+
+	dir := filepath.Join(m.dir(origin), strconv.FormatUint(epoch, 10))
+
+	log, err := ledger.Open(dir)
+	if err != nil {
+		return err
+	}
+
+	var tree ledger.Tree
+
+	text, _ := os.ReadFile(filepath.Join(dir, noteFile))
+	if held, err := checkpoint.Parse(string(text)); err == nil && held.Origin == directory.LogName(origin, epoch) {
+		tree = ledger.Tree{Size: held.Size, Root: held.Root}
+	} else {
+		text = nil
+	}
+
+	if err := log.Reset(tree); err != nil {
+		return errors.Join(err, log.Close())
+	}
+
+	c.become(epoch, log, tree, string(text))
+
+	return nil
+}
+
+func (c *copied) become(epoch uint64, log *ledger.Log, tree ledger.Tree, note string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch, c.log, c.tree, c.note = epoch, log, tree, note
+}
+
+// alone calls change while nothing else changes the copy.
+func (c *copied) alone(change func() error) error {
+	c.following.Lock()
+	defer c.following.Unlock()
+
+	return change()
+}
+
+// at returns the epoch of the copy, and what it holds.
+func (c *copied) at() (epoch uint64, log *ledger.Log, tree ledger.Tree) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.epoch, c.log, c.tree
+}
+
+// Follow takes the newest checkpoint of a ledger from one of its origin's nodes, and the
+// entries up to it from any. It keeps nothing that the checkpoint doesn't commit to.
+func (m *Mirrors) Follow(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, nodes []protocol.Node) error {
+	c := m.of(origin)
+
+	return c.alone(func() error { return m.follow(ctx, c, origin, epoch, nodes) })
+}
+
+func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDomain, epoch uint64,
+	nodes []protocol.Node,
+) error {
+	if err := m.open(c, origin, epoch); err != nil {
+		return fmt.Errorf("open the copy of the ledger of %s: %w", origin.Name(), err)
+	}
+
+	var errs []error
+
+	for _, node := range nodes {
+		note, err := m.newest(ctx, origin, epoch, node)
+		if err == nil {
+			err = m.take(ctx, c, origin, note, nodes)
+		}
+
+		if err == nil {
+			return nil
+		}
+
+		errs = append(errs, fmt.Errorf("follow the ledger of %s at %s: %w", origin.Name(), node.Base, err))
+	}
+
+	return errors.Join(errs...)
+}
+
+// newest asks a node for its checkpoint, and verifies it.
+func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, node protocol.Node) (
+	*checkpoint.Note, error,
+) {
+	name := directory.LogName(origin, epoch)
+
+	text, err := m.cfg.Get(ctx, node, fmt.Sprintf("/log/%d/checkpoint", epoch), checkpoint.MaxNote)
+	if err != nil {
+		return nil, err
+	}
+
+	note, err := checkpoint.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, key := range m.cfg.Keys(origin) {
+		if key.Name == name && note.Signed(name, key.Key) {
+			return note, nil
+		}
+	}
+
+	return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
+}
+
+// errDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
+var errDiscontinued = errors.New("it does not continue the ledger that was shown before")
+
+// take brings the copy to a verified checkpoint.
+func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDomain, note *checkpoint.Note,
+	nodes []protocol.Node,
+) error {
+	epoch, log, tree := c.at()
+	next := ledger.Tree{Size: note.Size, Root: note.Root}
+
+	switch _, missing := log.Missing(); {
+	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
+		m.cfg.Forked(origin, c.note, note.String())
+		return errDiscontinued
+	case next.Size < tree.Size:
+		return nil // a node that is behind
+	case next.Size == tree.Size && !missing:
+		return c.keep(m, origin, note) // with further cosignatures
+	}
+
+	if err := log.Reset(next); err != nil {
+		return err
+	}
+
+	err := m.fill(ctx, log, next, epoch, nodes)
+	if err == nil && tree.Size > 0 {
+		var root directory.Hash
+		if root, err = log.Root(next, tree.Size); err == nil && root != tree.Root {
+			err = errDiscontinued
+		}
+	}
+
+	if err != nil {
+		return errors.Join(err, log.Reset(tree))
+	}
+
+	if err := log.Sync(); err != nil {
+		return err
+	}
+
+	return c.keep(m, origin, note)
+}
+
+// fill gets the entries up to a tree: all from one node, and at a second try from the first one on.
+func (m *Mirrors) fill(ctx context.Context, log *ledger.Log, tree ledger.Tree, epoch uint64, nodes []protocol.Node) (
+	err error,
+) {
+	for _, node := range nodes {
+		err = log.Fill(tree, func(index uint64) ([]ledger.Entry, error) {
+			return m.entries(ctx, node, epoch, index, tree.Size)
+		})
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+
+	return err
+}
+
+// entries asks a node for the entries of a bundle from an index on.
+func (m *Mirrors) entries(ctx context.Context, node protocol.Node, epoch, index, size uint64) ([]ledger.Entry, error) {
+	n, first := index/ledger.TileWidth, index%ledger.TileWidth
+	width := int(min(size-n*ledger.TileWidth, ledger.TileWidth))
+
+	path := fmt.Sprintf("/log/%d/tile/entries/%s", epoch, ledger.TilePath(n, width))
+
+	text, err := m.patiently(ctx, node, path, ledger.BundleSize(width))
+	if err != nil {
+		return nil, err
+	}
+
+	entries, err := ledger.ReadEntries([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+
+	if len(entries) != width {
+		return nil, fmt.Errorf("%s has %d entries, want %d", path, len(entries), width)
+	}
+
+	return entries[first:], nil
+}
+
+// A node bounds how many files strangers get in a second, and a first time may take thousands:
+// a file is asked for again a few times, because a break would lose those before it.
+const (
+	tries    = 8
+	tryAgain = time.Second
+)
+
+func (m *Mirrors) patiently(ctx context.Context, node protocol.Node, path string, limit int) (text string, err error) {
+	for range tries {
+		if text, err = m.cfg.Get(ctx, node, path, limit); err == nil {
+			return text, nil
+		}
+
+		select {
+		case <-time.After(tryAgain):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+
+	return "", err
+}
+
+// keep makes a note the one that the copy holds.
+func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.Note) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	text := note.String()
+	if text == c.note {
+		return nil
+	}
+
+	file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+
+	c.note, c.tree = text, ledger.Tree{Size: note.Size, Root: note.Root}
+
+	return nil
+}
+
+// Includes reports whether a domain's present ledger has a statement at an index, as far as it was
+// followed.
+func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) (log string, ok bool) {
+	epoch, file, tree := m.of(origin).at()
+	if index >= tree.Size {
+		return "", false
+	}
+
+	data, err := file.Entries(tree, index, 1)
+	want := ledger.EntryOfHash(ledger.Statement, statement)
+
+	return directory.LogName(origin, epoch), err == nil && strings.HasSuffix(string(data), string(want[:]))
+}
+
+// Prove returns the checkpoint of a domain's ledger to which this node followed it, and the path
+// from an entry to its root. The error is ledger.ErrNoTile where that is not so far, or another epoch.
+func (m *Mirrors) Prove(origin spiffeid.TrustDomain, epoch, index uint64) (
+	note string, path []directory.Hash, err error,
+) {
+	return m.of(origin).prove(epoch, index)
+}
+
+func (c *copied) prove(epoch, index uint64) (note string, path []directory.Hash, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.log == nil || c.epoch != epoch {
+		return "", nil, ledger.ErrNoTile
+	}
+
+	path, err = c.log.Prove(c.tree, index)
+
+	return c.note, path, err
+}
+
+// Size returns how many entries of a domain's present ledger this node has compared with its checkpoint.
+func (m *Mirrors) Size(origin spiffeid.TrustDomain) uint64 {
+	_, _, tree := m.of(origin).at()
+	return tree.Size
+}

@@ -1,0 +1,282 @@
+package mirror_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
+	"github.com/roster-mesh/roster/federation/mirror"
+	"github.com/roster-mesh/roster/federation/protocol"
+)
+
+const epoch = 1793491200
+
+var (
+	beta = spiffeid.RequireTrustDomainFromString("beta.test")
+	key  = ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, beta"))
+)
+
+func statement(i int) directory.Hash {
+	return directory.HashOf(binary.BigEndian.AppendUint64(nil, uint64(i)))
+}
+
+// An origin is beta's ledger as one of its nodes shows it.
+type origin struct {
+	entries []ledger.Entry
+	signer  ed25519.PrivateKey
+	lie     func(entries []ledger.Entry) []ledger.Entry // about the entries of a bundle
+	asked   int
+}
+
+func newOrigin(n int) *origin {
+	o := &origin{signer: key}
+	for i := range n {
+		o.entries = append(o.entries, ledger.EntryOfHash(ledger.Statement, statement(i)))
+	}
+
+	return o
+}
+
+func (o *origin) note() string {
+	var f ledger.Frontier
+	for _, e := range o.entries {
+		f.Append(e)
+	}
+
+	return checkpoint.Sign(checkpoint.Checkpoint{
+		Origin: directory.LogName(beta, epoch), Size: f.Size, Root: f.Root(),
+	}, o.signer)
+}
+
+func (o *origin) get(path string) (string, error) {
+	o.asked++
+
+	path, ok := strings.CutPrefix(path, fmt.Sprintf("/log/%d/", epoch))
+	if !ok {
+		return "", errors.New("404")
+	}
+
+	if path == "checkpoint" {
+		return o.note(), nil
+	}
+
+	for n := uint64(0); n*ledger.TileWidth < uint64(len(o.entries)); n++ {
+		bundle := o.entries[n*ledger.TileWidth : min((n+1)*ledger.TileWidth, uint64(len(o.entries)))]
+		if path != "tile/entries/"+ledger.TilePath(n, len(bundle)) {
+			continue
+		}
+
+		if o.lie != nil {
+			bundle = o.lie(bundle)
+		}
+
+		var data []byte
+		for _, e := range bundle {
+			data = append(append(data, 0, byte(len(e))), e[:]...)
+		}
+
+		return string(data), nil
+	}
+
+	return "", errors.New("404")
+}
+
+// A follower follows beta's ledger at some of its nodes.
+type follower struct {
+	*mirror.Mirrors
+
+	dir   string
+	nodes map[string]*origin
+	forks []string
+}
+
+func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
+	f := &follower{dir: dir, nodes: map[string]*origin{}}
+	for i, o := range nodes {
+		f.nodes[fmt.Sprint("https://n", i)] = o
+	}
+
+	f.Mirrors = mirror.Open(mirror.Config{
+		Dir: dir,
+		Get: func(_ context.Context, node protocol.Node, path string, _ int) (string, error) {
+			return f.nodes[node.Base].get(path)
+		},
+		Keys: func(spiffeid.TrustDomain) []checkpoint.VerifierKey {
+			return []checkpoint.VerifierKey{{Name: directory.LogName(beta, epoch), Type: checkpoint.TypeLog,
+				Key: key.Public().(ed25519.PublicKey)}}
+		},
+		Forked: func(_ spiffeid.TrustDomain, held, other string) { f.forks = append(f.forks, held, other) },
+	})
+	t.Cleanup(func() { _ = f.Close() })
+
+	return f
+}
+
+func (f *follower) follow(t *testing.T) error {
+	var nodes []protocol.Node
+	for i := range len(f.nodes) {
+		nodes = append(nodes, protocol.Node{Domain: beta, Base: fmt.Sprint("https://n", i)})
+	}
+
+	return f.Follow(t.Context(), beta, epoch, nodes)
+}
+
+func (f *follower) holds(t *testing.T, n int) {
+	t.Helper()
+
+	for i := range n {
+		if log, ok := f.Includes(beta, uint64(i), statement(i)); !ok || log != directory.LogName(beta, epoch) {
+			t.Fatalf("statement %d of %d is not included", i, n)
+		}
+	}
+
+	if _, ok := f.Includes(beta, uint64(n), statement(n)); ok {
+		t.Errorf("statement %d is included, of %d", n, n)
+	}
+
+	if _, ok := f.Includes(beta, 0, statement(1)); ok && n > 1 {
+		t.Error("a statement is included at the index of another")
+	}
+}
+
+// Requirement: LOG-013
+func TestALedgerIsFollowedAsItGrows(t *testing.T) {
+	beta1 := newOrigin(10)
+	f := newFollower(t, t.TempDir(), beta1)
+
+	for _, n := range []int{10, 11, 255, 256, 257, 900} {
+		beta1.entries = newOrigin(n).entries
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		f.holds(t, n)
+	}
+
+	note, path, err := f.Prove(beta, epoch, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	held, err := checkpoint.Parse(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := ledger.EntryOfHash(ledger.Statement, statement(500))
+	if err := held.Includes(e[:], 500, path); err != nil {
+		t.Error(err)
+	}
+
+	// After a restart nothing is asked for again.
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := newFollower(t, f.dir, beta1)
+	beta1.asked = 0
+
+	if err := again.follow(t); err != nil || beta1.asked != 1 {
+		t.Errorf("after a restart: %v, %d files", err, beta1.asked)
+	}
+
+	again.holds(t, 900)
+}
+
+// What a checkpoint doesn't commit to is not kept, and an honest node is asked after a liar.
+//
+// Requirement: LOG-013
+func TestEntriesOfAnotherLedgerAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, lie := range map[string]func([]ledger.Entry) []ledger.Entry{
+			"another entry": func(es []ledger.Entry) []ledger.Entry {
+				es = append([]ledger.Entry(nil), es...)
+				es[len(es)-1][7]++
+
+				return es
+			},
+			"one too few":  func(es []ledger.Entry) []ledger.Entry { return es[1:] },
+			"one too many": func(es []ledger.Entry) []ledger.Entry { return append(es[:len(es):len(es)], es[0]) },
+		} {
+			liar, honest := newOrigin(300), newOrigin(300)
+			f := newFollower(t, t.TempDir(), liar)
+
+			if err := f.follow(t); err != nil {
+				t.Fatal(err)
+			}
+
+			liar.entries, honest.entries, liar.lie = newOrigin(600).entries, newOrigin(600).entries, lie
+			if err := f.follow(t); err == nil {
+				t.Errorf("%s: followed", name)
+			}
+
+			f.holds(t, 300)
+
+			f.nodes["https://n1"] = honest
+			if err := f.follow(t); err != nil {
+				t.Errorf("%s, with an honest node: %v", name, err)
+			}
+
+			f.holds(t, 600)
+		}
+	})
+}
+
+// Requirement: LOG-013, LOG-017
+func TestAnotherLedgerIsNotFollowed(t *testing.T) {
+	held := newOrigin(300)
+	f := newFollower(t, t.TempDir(), held)
+
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	first := held.note()
+
+	held.signer = ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, rho!"))
+	held.entries = newOrigin(400).entries
+
+	if err := f.follow(t); err == nil {
+		t.Error("followed a checkpoint of a stranger")
+	}
+
+	held.signer = key
+	held.entries = newOrigin(400).entries
+	held.entries[7][5]++ // another beginning
+
+	if err := f.follow(t); err == nil || len(f.forks) > 0 {
+		t.Errorf("followed a ledger that does not continue the one before: %v, %q", err, f.forks)
+	}
+
+	f.holds(t, 300)
+
+	held.entries = held.entries[:300]
+	if err := f.follow(t); err == nil || len(f.forks) != 2 || f.forks[0] != first || f.forks[1] != held.note() {
+		t.Errorf("two roots of one size: %v, %q", err, f.forks)
+	}
+
+	f.holds(t, 300)
+
+	held.entries = newOrigin(200).entries // a node that is behind
+	if err := f.follow(t); err != nil {
+		t.Error(err)
+	}
+
+	f.holds(t, 300)
+
+	if err := f.Forget(beta); err != nil {
+		t.Fatal(err)
+	}
+
+	f.holds(t, 0)
+}
