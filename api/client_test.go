@@ -90,6 +90,10 @@ func (signedRequests) Proof(_ context.Context, origin spiffeid.TrustDomain, rid 
 	return []byte(`{"record":"` + origin.Name() + `"}`), nil
 }
 
+func (signedRequests) Staple(origin spiffeid.TrustDomain, _ directory.RID) ([]byte, error) {
+	return []byte(`{"attestation":"of ` + origin.Name() + `"}`), nil
+}
+
 // asCaller makes every request one of that caller.
 type asCaller string
 

@@ -292,6 +292,11 @@ func (r stuckRecords) Proof(context.Context, spiffeid.TrustDomain, directory.RID
 	return nil, errNoLeader
 }
 
+func (r stuckRecords) Staple(spiffeid.TrustDomain, directory.RID) ([]byte, error) {
+	<-r.gate
+	return nil, errNoLeader
+}
+
 // stuckEmbedder is a source of vectors that doesn't answer.
 type stuckEmbedder struct{ gate chan struct{} }
 

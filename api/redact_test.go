@@ -83,6 +83,10 @@ func (notary) Proof(context.Context, spiffeid.TrustDomain, directory.RID) ([]byt
 	return []byte(`{"record":"e30.e30.AA~","page":"e30.e30.AA","keys":"e30.e30.AA","bundle":{"keys":[]}}`), nil
 }
 
+func (notary) Staple(spiffeid.TrustDomain, directory.RID) ([]byte, error) {
+	return []byte(`{"record":"e30.e30.AA~","page":"e30.e30.AA","attestation":"e30.e30.AA"}`), nil
+}
+
 const (
 	partADRID  = "01K0000000000000000000000A"
 	partCuiRID = "01K0000000000000000000000B"
@@ -194,6 +198,9 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 
 	wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof", ""), 403)
 	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof", ""), 200)
+	wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof?format=staple", ""), 403)
+	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof?format=staple", ""), 200)
+	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof?format=other", ""), 400)
 
 	for _, filter := range []string{"cap_name=canary", "cap_name=can*", "tag=canary", "cap_type=tool"} {
 		if body := textOf(t, ask(t, s, reader, "GET", "/ad/l?"+filter, "")); strings.Contains(body, "planner") ||

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -164,6 +165,54 @@ func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid direc
 
 	return record, page, keys, nil
 }
+
+// Staple returns what proves a registration of the own domain offline and shows that it was in
+// force just now: its record, a page of it alone that is signed now, and the attestation of the
+// key that signed both. The error is directory.NotFound or Unavailable.
+func (m *Mesh) Staple(rid directory.RID) (record, page, attestation string, err error) {
+	digest, ok := m.cfg.Source.Current(rid, directory.Mesh)
+	if !ok || !digest.Live() {
+		return "", "", "", errNoRegistration
+	}
+
+	signedRecord, ok, err := m.publisher.Record(directory.Mesh, protocol.NameOf(digest))
+	if err != nil {
+		return "", "", "", directory.Refuse(directory.Unavailable, "%w", err)
+	}
+
+	made, err := m.publisher.EntryPage(directory.Mesh, digest.Revision)
+	if err != nil {
+		return "", "", "", directory.Refuse(directory.Unavailable, "%w", err)
+	}
+
+	doc, _, known := m.cfg.Keys.Keys(m.cfg.Domain)
+	if !ok || made == nil || !known || protocol.NameOf(made.Digests[0]) != protocol.NameOf(digest) {
+		return "", "", "", errChanging
+	}
+
+	record = signedRecord.Text()
+	jws, _, _ := strings.Cut(record, "~")
+
+	key, err := doc.Key(signerOf(made.Text))
+	if err != nil || len(key.Attestations) == 0 || signerOf(jws) != key.KeyID() {
+		return "", "", "", errChanging
+	}
+
+	return record, made.Text, key.Attestations[len(key.Attestations)-1], nil
+}
+
+// signerOf returns the id of the key that a JWS of this node names; empty for none.
+func signerOf(jws string) string {
+	parts, err := protocol.SplitJWS(jws)
+	if err != nil {
+		return ""
+	}
+
+	return protocol.KeyIDOf(parts.Header)
+}
+
+var errChanging = directory.Refuse(directory.Unavailable,
+	"the registration or this node's key is changing; try again")
 
 func (m *Mesh) ownPage(rid directory.RID) (string, error) {
 	digest, ok := m.cfg.Source.Current(rid, directory.Mesh)

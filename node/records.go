@@ -44,18 +44,49 @@ func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid di
 	return signed.Record{JWS: jws, Disclosures: disclosures}.String(), nil
 }
 
+// Staple implements ad.Records.
+func (r records) Staple(origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
+	if origin != r.domain {
+		return nil, directory.Refuse(directory.ForeignRegistration,
+			"this is a copy of a registration of %s, and only a node of that domain can sign that it is in force now; "+
+				"ask one for the staple, or this node for the proof", origin.Name())
+	}
+
+	record, page, attestation, err := r.mesh.Staple(rid)
+	if err != nil {
+		return nil, r.notExported(rid, err)
+	}
+
+	staple, err := json.Marshal(trust.Proof{Record: record, Page: page, Attestation: attestation})
+	if err != nil {
+		return nil, err
+	}
+
+	if len(staple) > trust.MaxStaple {
+		return nil, directory.Refuse(directory.NotFound, "the staple of registration %s would have %d bytes, and at "+
+			"most %d are allowed; a shorter document makes it smaller, and its proof has no such bound", rid,
+			len(staple), trust.MaxStaple)
+	}
+
+	return staple, nil
+}
+
+// notExported explains that a registration of the own domain is not found in its mesh stream.
+func (r records) notExported(rid directory.RID, err error) error {
+	if _, _, own := r.store.Own(rid); own && directory.ProblemOf(err) == directory.NotFound {
+		return directory.Refuse(directory.NotFound,
+			"registration %s is not exported, so no page proves it; it has a record", rid)
+	}
+
+	return err
+}
+
 // Proof implements ad.Records. A proof file has the record, the page that lists it, the
 // key document and the origin's bundle (trust.md, "What an auditor gets").
 func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
 	record, page, keys, err := r.mesh.Proof(ctx, origin, rid)
-
-	if _, _, own := r.store.Own(rid); own && directory.ProblemOf(err) == directory.NotFound {
-		return nil, directory.Refuse(directory.NotFound,
-			"registration %s is not exported, so no page proves it; it has a record", rid)
-	}
-
 	if err != nil {
-		return nil, err
+		return nil, r.notExported(rid, err)
 	}
 
 	bundle, err := r.bundles.JWKS(origin)

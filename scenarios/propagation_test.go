@@ -1,11 +1,14 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -56,6 +59,49 @@ func TestAnyNodeTakesAWrite(t *testing.T) {
 			}
 
 			m.Eventually(time.Second, a.Name+" is seen at every node", func() error { return m.Seen(a) })
+		}
+	})
+}
+
+// Each node of an agent's domain makes a staple of it, which is small however many members
+// the domain has and holds for half an hour. A node of another domain refuses to.
+//
+// Requirement: LOG-025
+func TestAStapleTravelsWithItsAgent(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
+		a := m.Register("alpha.test", "ada", 7200)
+		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
+
+		time.Sleep(5 * time.Minute) // a staple is dated when it is asked for, not by the last page
+
+		for _, n := range m.Domain("alpha.test").Nodes {
+			staple, err := m.Staple(n, a)
+			if err != nil || len(staple) > trust.MaxStaple {
+				t.Fatalf("%s: %d bytes, %v", n.Name, len(staple), err)
+			}
+
+			for after, code := range map[time.Duration]int{0: 0, trust.StapleLifetime - time.Minute: 0,
+				trust.StapleLifetime: 14} {
+				report, err := trust.Verify(staple, trust.VerifyOptions{Staple: true, At: time.Now().Add(after),
+					Bundle: m.Domain("alpha.test").Bundle()})
+				if trust.ExitCode(err) != code || report.Subject.RID != a.RID || len(report.Unchecked) > 0 {
+					t.Errorf("%s, after %s: exit code %d, want %d: %v\n%v", n.Name, after, trust.ExitCode(err), code,
+						err, report)
+				}
+			}
+
+			_, err = trust.Verify(staple, trust.VerifyOptions{Staple: true, Bundle: m.Domain("beta.test").Bundle()})
+			if trust.ExitCode(err) != 12 {
+				t.Errorf("by another domain's bundle: %v", err)
+			}
+		}
+
+		staple, err := m.Staple(m.Domain("beta.test").Nodes[0], a)
+
+		var refused *apiclient.Error
+		if !errors.As(err, &refused) || refused.Code != string(directory.ForeignRegistration) {
+			t.Errorf("beta.test made a staple for alpha.test: %s, %v", staple, err)
 		}
 	})
 }

@@ -37,6 +37,9 @@ type Records interface {
 	Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error)
 	// Proof is the registration's proof file, JSON that roster verify reads.
 	Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error)
+	// Staple is a small proof file whose page is signed now, for the agent to carry. Only the
+	// registration's own domain can make it.
+	Staple(origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error)
 }
 
 // A Handler answers the routes under /ad, except for the watch.

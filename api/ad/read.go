@@ -98,8 +98,19 @@ func (h *Handler) Record(w http.ResponseWriter, call *request.Call) error {
 
 // Proof answers with the registration's proof file, which roster verify reads without a
 // network. A proof names a record with all that its stream discloses, so a caller from
-// whom a part of the registration is withheld gets its record, and no proof.
+// whom a part of the registration is withheld gets its record, and no proof. With
+// format=staple it is the proof file that travels with the agent.
 func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
+	format, err := call.Params.One("format")
+	if err != nil {
+		return err
+	}
+
+	if format != "" && format != formatStaple {
+		return directory.Refuse(directory.BadQuery, "format %q of a proof is unknown; leave it out, or give %s", format,
+			formatStaple)
+	}
+
 	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
 	if entry == nil {
 		return err
@@ -110,13 +121,22 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 			"a part of it from you. Its record, at %s/record, shows the rest", h.Reader.Render.Href(entry))
 	}
 
-	proof, err := h.Records.Proof(call.Context(), entry.Origin, entry.RID)
+	var proof []byte
+	if format == formatStaple {
+		proof, err = h.Records.Staple(entry.Origin, entry.RID)
+	} else {
+		proof, err = h.Records.Proof(call.Context(), entry.Origin, entry.RID)
+	}
+
 	if err != nil {
 		return err
 	}
 
 	return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, proof), proof)
 }
+
+// formatStaple is the format of a proof that travels with its agent.
+const formatStaple = "staple"
 
 // readPeers is the operator's action that lets an identity see the audience of every
 // registration.

@@ -324,6 +324,14 @@ func (c *Client) Proof(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, &request{method: http.MethodGet, target: resource(id) + "/proof", repeat: idempotent})
 }
 
+// Staple reads a registration's proof file for the agent to carry, which is fresh for 30
+// minutes. It is not verified here. The registration is of the directory's own domain.
+func (c *Client) Staple(ctx context.Context, id string) (*Reply, error) {
+	target := resource(id) + "/proof?format=staple"
+
+	return c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
+}
+
 // An Audience lists the peers that a registration is sent to, or withheld from.
 type Audience = wire.Audience
 

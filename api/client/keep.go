@@ -85,6 +85,8 @@ const (
 	// KeepRestored: the domain was restored from a backup with the registration, which has been
 	// refreshed, so that peers have it again.
 	KeepRestored
+	// KeepRefreshed: it was refreshed in time.
+	KeepRefreshed
 )
 
 // String returns the kind in words.
@@ -98,6 +100,8 @@ func (k KeepKind) String() string {
 		return "recovered"
 	case KeepRestored:
 		return "restored"
+	case KeepRefreshed:
+		return "refreshed"
 	}
 
 	return "unknown kind " + strconv.Itoa(int(k))
@@ -249,9 +253,12 @@ func (k *Keeper) renew(ctx context.Context) error {
 		err := k.attempt(ctx)
 		switch {
 		case err == nil:
+			kind := KeepRefreshed
 			if failing != nil {
-				k.notify(KeepEvent{Kind: KeepRecovered})
+				kind = KeepRecovered
 			}
+
+			k.notify(KeepEvent{Kind: kind})
 
 			return nil
 		case ctx.Err() != nil:

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -116,6 +117,57 @@ func TestKeepRefreshesWithJitter(t *testing.T) {
 
 		if len(gaps) < 10 {
 			t.Errorf("only %d different pauses", len(gaps))
+		}
+	})
+}
+
+// With --staple a fresh staple lies in the file all the time, and failures are noted once.
+//
+// Requirement: LOG-025
+func TestKeepWritesStaples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "staple.json")
+		made := 0
+
+		d := &desk{answer: func(r *http.Request, at time.Duration) (int, string) {
+			if r.URL.Path != "/ad/r/"+rid+"/proof" {
+				return fine(r, at)
+			}
+
+			if r.URL.RawQuery != "format=staple" {
+				t.Errorf("asked for %s", r.URL)
+			}
+
+			if made++; made > 3 && at < 2*time.Hour {
+				return http.StatusNotFound, "not-found"
+			}
+
+			return http.StatusOK, fmt.Sprintf(`{"made":%d}`, made)
+		}}
+
+		code, notes := keepFor(t, d, []string{"--lt", "3600", "--staple", file}, 4*time.Hour)
+
+		text, err := os.ReadFile(file)
+		if code != 0 || err != nil || string(text) != fmt.Sprintf(`{"made":%d}`, made) {
+			t.Errorf("exit code %d, %q, %v; made %d", code, text, err, made)
+		}
+
+		if strings.Count(notes, "cannot write the staple of weather") != 1 ||
+			strings.Count(notes, "wrote the staple of weather") != 1 {
+			t.Errorf("notes: %s", notes)
+		}
+
+		last := time.Duration(0)
+		for _, e := range d.journal {
+			if !strings.HasSuffix(e.what, "/proof") {
+				continue
+			}
+
+			if e.at-last > 10*time.Minute {
+				t.Errorf("a staple is written %s behind the one before", e.at-last)
+			}
+
+			last = e.at
 		}
 	})
 }

@@ -96,6 +96,21 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 	return made, nil
 }
 
+// EntryPage returns a page, signed now, of nothing but the entry at a revision of a stream; nil
+// if there is none by now. It is complete between the two revisions that it names, as every
+// page (rule G2).
+func (b *Publisher) EntryPage(aud directory.Audience, revision uint64) (*Page, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	ds, to, at := b.Source.Digests(aud, revision-1, 1)
+	if len(ds) != 1 || ds[0].Revision != revision || to < revision {
+		return nil, nil
+	}
+
+	return b.sign(aud, ds, revision-1, revision, at)
+}
+
 func (b *Publisher) sign(aud directory.Audience, ds []signed.Digest, from, to, at uint64) (*Page, error) {
 	page := &signed.Page{
 		Format: b.pageFormat(aud), Issuer: b.domain, Epoch: b.Source.Position().Epoch, Audience: aud,

@@ -171,6 +171,16 @@ func (n *Node) Found(name, origin string) map[string]string {
 
 // Proof fetches an agent's proof file at any node of any domain.
 func (m *Mesh) Proof(n *Node, agent *Agent) ([]byte, error) {
+	return m.proof(n, agent, (*apiclient.Client).Proof)
+}
+
+// Staple returns the staple of an agent from a node.
+func (m *Mesh) Staple(n *Node, agent *Agent) ([]byte, error) {
+	return m.proof(n, agent, (*apiclient.Client).Staple)
+}
+
+func (m *Mesh) proof(n *Node, agent *Agent,
+	read func(*apiclient.Client, context.Context, string) (*apiclient.Reply, error)) ([]byte, error) {
 	all, err := m.Lookup(n)
 	if err != nil {
 		return nil, err
@@ -184,7 +194,7 @@ func (m *Mesh) Proof(n *Node, agent *Agent) ([]byte, error) {
 	ctx, cancel := request()
 	defer cancel()
 
-	r, err := n.client(reader).Proof(ctx, shown.Href)
+	r, err := read(n.client(reader), ctx, shown.Href)
 	if err != nil {
 		return nil, err
 	}

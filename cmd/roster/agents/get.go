@@ -19,6 +19,7 @@ func getCommand(session connect.Session) *cobra.Command {
 		origin     string
 		provenance bool
 		proof      bool
+		staple     bool
 		recipients bool
 		read       apiclient.ReadOptions
 	)
@@ -37,7 +38,11 @@ that it is sent to, and those from which it is withheld, and why. With --audienc
 and -o json have these alone: one row for each peer, with the policies that decided.
 
 With --proof the proof file of the registration is printed: the signed record, the page that
-lists it and the origin's key document. "roster verify FILE" verifies it offline.`,
+lists it and the origin's key document. "roster verify FILE" verifies it offline.
+
+With --staple it is a proof file of at most 6 KiB that the agent shows to others, and that is
+fresh for 30 minutes: "roster verify FILE --staple". Only a node of the domain that registered
+the agent can make it. "roster register --keep --staple FILE" keeps one fresh.`,
 		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance\n" +
 			"  roster get weather-oslo --proof > proof.json",
 		Args: cli.Args("NAME|RID"),
@@ -53,7 +58,11 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 			}
 
 			if proof {
-				return printProof(c.Context(), session, client, found.Href)
+				return printProof(c.Context(), session, client.Proof, found.Href)
+			}
+
+			if staple {
+				return printProof(c.Context(), session, client.Staple, found.Href)
 			}
 
 			if recipients {
@@ -74,16 +83,20 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 	cmd.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	cmd.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
 	cmd.Flags().BoolVar(&proof, "proof", false, "print the proof file, for roster verify")
+	cmd.Flags().BoolVar(&staple, "staple", false, "print a small, fresh proof file for the agent to carry")
 	cmd.Flags().BoolVar(&recipients, "audience", false, "show which peers it is sent to, and why not to others")
-	cmd.MarkFlagsMutuallyExclusive("proof", "provenance", "audience")
+	cmd.MarkFlagsMutuallyExclusive("proof", "staple", "provenance", "audience")
 	addReadFlags(cmd, &read)
 
 	return cmd
 }
 
+// A proofReader reads a proof file of the registration at a path.
+type proofReader func(ctx context.Context, href string) (*apiclient.Reply, error)
+
 // printProof prints the proof file of a registration as the directory made it.
-func printProof(ctx context.Context, session connect.Session, client *apiclient.Client, href string) error {
-	reply, err := client.Proof(ctx, href)
+func printProof(ctx context.Context, session connect.Session, read proofReader, href string) error {
+	reply, err := read(ctx, href)
 	if errors.Is(err, apiclient.ErrNotFound) { // the registration is there: it was shown before
 		reason := strings.TrimSuffix(cli.FailureOf(err).Message, ".")
 

@@ -13,7 +13,14 @@ const removalTimeout = 2 * time.Second
 
 // keep refreshes the registration until ctx ends.
 func (r *registrant) keep(ctx context.Context) error {
+	stapler := r.startStapler(ctx)
+	defer stapler.stop()
+
 	r.keeper.Notify = func(event apiclient.KeepEvent) {
+		if event.Kind != apiclient.KeepFailing {
+			stapler.renew(r.keeper.RID())
+		}
+
 		switch event.Kind {
 		case apiclient.KeepRegistered:
 			r.session.Note("%s had expired; registered again as %s", r.keeper.Agent, event.Registered.RID)

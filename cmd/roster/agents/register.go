@@ -28,6 +28,7 @@ func registerCommand(session connect.Session) *cobra.Command {
 		options  apiclient.RegisterOptions
 		lifetime cli.Lifetime
 		keep     bool
+		staple   string
 		tools    bool
 		asked    fetch.Options
 	)
@@ -57,6 +58,10 @@ command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime.
 while the directory is unreachable, and registers again if the registration has expired. It
 ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the name.
 
+With --staple, --keep also writes a small proof file that the agent shows to others, after each
+refresh and every 10 minutes: "roster verify FILE --staple" accepts it for 30 minutes. It needs
+--visibility mesh.
+
 With --tools the MCP server of a server.json is asked once, from this machine and without
 credentials, for its tools. Their names and descriptions are added to the document, at
 /_meta/io.modelcontextprotocol.registry~1publisher-provided/tools, so that the server is found
@@ -67,6 +72,10 @@ by its tools.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if onExit != onExitKeep && onExit != onExitRemove {
 				return cli.Usage("--on-exit must be keep or remove, got %q", onExit)
+			}
+
+			if staple != "" && !keep {
+				return cli.Usage("--staple needs --keep; roster get NAME --staple prints one staple")
 			}
 
 			if err := checkName(session, args[0]); err != nil {
@@ -91,6 +100,7 @@ by its tools.`,
 				keeper:  apiclient.Keeper{Agent: args[0], Document: document, Options: options},
 				remove:  onExit == onExitRemove,
 				file:    args[1],
+				staple:  staple,
 			}
 			r.recogniseKind()
 
@@ -118,6 +128,7 @@ by its tools.`,
 	flags.BoolVar(&tools, "tools", false, "ask the MCP server for its tools, and add them to the document")
 	asked.AddFlags(cmd)
 	flags.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
+	flags.StringVar(&staple, "staple", "", "`FILE` in which --keep keeps a fresh proof for the agent to carry")
 	flags.StringVar(&onExit, "on-exit", onExit,
 		"`ACTION` when --keep ends: keep the registration until it expires, or remove it")
 
@@ -156,6 +167,7 @@ type registrant struct {
 	keeper  apiclient.Keeper
 	remove  bool   // when --keep ends
 	file    string // with the document; - for standard input
+	staple  string // file for the proof that travels with the agent; empty for none
 }
 
 func (r *registrant) run(ctx context.Context, keep bool) (err error) {
