@@ -21,8 +21,11 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// offerTime bounds the wait for one node of another domain to answer an offer.
-const offerTime = 10 * time.Second
+// Bounds of the wait for nodes of another domain to answer an offer.
+const (
+	offerTime  = 10 * time.Second // of one node
+	offerPause = 2 * time.Second  // after which the next node is asked, too
+)
 
 // ownAddress is the base URL at which other domains reach this node.
 func (ps *peers) ownAddress() string {
@@ -237,7 +240,7 @@ func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([
 	return nil, failed
 }
 
-// offer presents the secret to one node after the other until one accepts it, and returns the
+// offer presents the secret to the inviting domain's nodes until one accepts it, and returns the
 // inviting domain with the addresses that it answers. It trusts the token's bundle. It
 // presents no certificate, because that domain knows none of this one's authorities yet.
 func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret string,
@@ -248,21 +251,15 @@ func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret s
 	}
 	defer done()
 
-	for _, address := range inviting.Addresses {
-		var said wire.Peering
-
-		timed, cancel := context.WithTimeout(ctx, offerTime)
-		said, err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
-		cancel()
-
-		if err == nil { // one that refuses may only be behind the one that invited
-			return ps.described(inviting, said), nil
-		}
-	}
+	said, err := firstAnswer(ctx, inviting.Addresses, func(ctx context.Context, address string) (wire.Peering, error) {
+		return apiclient.NewDirect(address, client).Redeem(ctx, secret, apioperator.WirePeering(us))
+	})
 
 	var refused *apiclient.Error
 
 	switch {
+	case err == nil:
+		return ps.described(inviting, said), nil
 	case !errors.As(err, &refused):
 		return inviting, err
 	case refused.Status < http.StatusInternalServerError:
@@ -270,6 +267,64 @@ func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret s
 	}
 
 	return inviting, theirs(refused)
+}
+
+// firstAnswer asks one address after the other, the next one when one has failed or has been silent for
+// offerPause, and returns the first answer. Without any it returns a refusal if there is one, else why an
+// address can't be reached. A node that refuses may only be behind the one that invited.
+func firstAnswer(ctx context.Context, addresses []string,
+	ask func(ctx context.Context, address string) (wire.Peering, error)) (wire.Peering, error) {
+	type answer struct {
+		said wire.Peering
+		err  error
+	}
+
+	var (
+		all     sync.WaitGroup
+		failed  error
+		refused *apiclient.Error
+	)
+	defer all.Wait()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	answers := make(chan answer, len(addresses))
+	next := time.NewTimer(0)
+
+	defer next.Stop()
+
+	for asked, answered := 0, 0; answered < len(addresses); {
+		select {
+		case <-next.C:
+			address := addresses[asked]
+			if asked++; asked < len(addresses) {
+				next.Reset(offerPause)
+			}
+
+			all.Go(func() {
+				timed, cancel := context.WithTimeout(ctx, offerTime)
+				defer cancel()
+
+				said, err := ask(timed, address)
+				answers <- answer{said, err}
+			})
+		case got := <-answers:
+			if got.err == nil {
+				return got.said, nil
+			}
+
+			if failed == nil || !errors.As(failed, &refused) {
+				failed = got.err
+			}
+
+			if answered++; asked < len(addresses) {
+				next.Reset(0)
+			}
+		}
+	}
+
+	return wire.Peering{}, failed
 }
 
 // theirs returns the error for an answer of another domain's node. It quotes the text,

@@ -31,7 +31,8 @@ func statusCommand(session connect.Session) *cobra.Command {
 		Short: "Show the state of the domain on one screen",
 		Long: `Show the state of the domain as the addressed node sees it: a verdict, the node, its
 certificate and disk, the members, the peers with the age of the last verified page, and the
-quotas. NEXT names the command to run if something needs attention.
+quotas. NEXT names the command to run if something needs attention; "roster doctor" runs on the
+machine of that node, with the configuration of the node as FILE.
 
 With --exit-code the command exits with 1 if something needs attention, for a monitor or a
 script.
@@ -95,6 +96,9 @@ func (s *domainStatus) read(ctx context.Context, operator *apiclient.Operator) (
 	return err
 }
 
+// doctorOfNode is the command for what only the node's machine can tell.
+var doctorOfNode = []string{"doctor", "--config", "FILE"}
+
 // fine adds a line about something in order.
 func (s *domainStatus) fine(subject, state, detail string) {
 	s.rows = append(s.rows, []string{subject, state, detail, ""})
@@ -103,8 +107,8 @@ func (s *domainStatus) fine(subject, state, detail string) {
 // warn adds a line about something that needs attention, with the next command.
 func (s *domainStatus) warn(subject, state, detail string, next ...string) {
 	command := ""
-	if next[0] == "help" {
-		command = s.session.Program + " " + strings.Join(next, " ") // which has no flags of a connection
+	if next[0] == "help" || next[0] == doctorOfNode[0] { // which have no flags of a connection
+		command = s.session.Program + " " + strings.Join(next, " ")
 	} else {
 		command = s.session.CommandLine(next...)
 	}
@@ -188,11 +192,11 @@ func (s *domainStatus) judgeExpiry(subject string, at time.Time, soon time.Durat
 
 	switch {
 	case at.IsZero():
-		s.warn(subject, "missing", "the node has none", "help", "doctor")
+		s.warn(subject, "missing", "the node has none", doctorOfNode...)
 	case left <= 0:
-		s.warn(subject, "expired", "ended "+s.session.Time(at), "help", "doctor")
+		s.warn(subject, "expired", "ended "+s.session.Time(at), doctorOfNode...)
 	case left < soon:
-		s.warn(subject, "expires soon", detail, "help", "doctor")
+		s.warn(subject, "expires soon", detail, doctorOfNode...)
 	default:
 		s.fine(subject, "valid", detail)
 	}
@@ -205,13 +209,15 @@ func (s *domainStatus) judgeDisk() {
 		return
 	}
 
+	const do = "; make room, or move the node's data to a larger disk"
+
 	detail := fmt.Sprintf("%d MiB free, %d %%", *free>>20, *percent)
 
 	switch {
 	case *free>>20 == 0:
-		s.warn("disk", "full", detail, "help", "doctor")
+		s.warn("disk", "full", detail+do, doctorOfNode...)
 	case *percent < diskLow:
-		s.warn("disk", "nearly full", detail, "help", "doctor")
+		s.warn("disk", "nearly full", detail+do, doctorOfNode...)
 	default:
 		s.fine("disk", "ok", detail)
 	}
@@ -225,9 +231,9 @@ func (s *domainStatus) judgeClock() {
 	switch {
 	case step != 0:
 		s.warn("clock", "stepped", fmt.Sprintf("by %v; leases run on without it until it is confirmed", step),
-			"help", "doctor")
+			doctorOfNode...)
 	case behind != 0:
-		s.warn("clock", "behind", fmt.Sprintf("%v behind the committed time", behind), "help", "doctor")
+		s.warn("clock", "behind", fmt.Sprintf("%v behind the committed time", behind), doctorOfNode...)
 	default:
 		s.fine("clock", "ok", "")
 	}
@@ -239,7 +245,7 @@ func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 
 	if member.Duplicate != "" {
 		s.warn(subject, "duplicate", "two processes use this identity: "+member.Address+", "+member.Duplicate,
-			"help", "doctor")
+			doctorOfNode...)
 
 		return
 	}

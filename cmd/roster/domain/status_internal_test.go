@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -33,6 +34,12 @@ func TestAFullDiskIsFull(t *testing.T) {
 
 		if warned := len(s.Warnings) > 0; warned != (c.state == "full" || c.state == "nearly full") {
 			t.Errorf("%s: a warning: %v", c.answer, warned)
+		}
+
+		for _, w := range s.Warnings {
+			if !strings.Contains(w.Detail, "make room") || !strings.HasSuffix(w.Next, " doctor --config FILE") {
+				t.Errorf("%s: the warning is no help: %+v", c.answer, w)
+			}
 		}
 	}
 }
