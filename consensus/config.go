@@ -131,6 +131,9 @@ type Config struct {
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32
+	// KeepHistory is how long the contents of a statement are kept once another one follows, or its
+	// registration has ended; 0 is for ever.
+	KeepHistory time.Duration
 	Rules       Rules        // the same for all members
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards

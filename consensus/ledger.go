@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
@@ -76,6 +78,42 @@ func (l *Ledger) Included(e *directory.Entry) (at directory.Inclusion, ok bool) 
 	at = directory.Inclusion{Log: directory.LogName(l.member.cfg.Domain, epoch), Index: index, At: issued}
 
 	return at, epoch == l.member.replica.Position().Epoch
+}
+
+// A Statement is one of the history of a registration, with the contents that it had.
+type Statement struct {
+	history.Record
+
+	Payload     []byte           // nil once its contents were pruned
+	Disclosures []string         // all
+	Entry       *directory.Entry // as it was stated; nil for that of an end, and once pruned
+}
+
+// History returns the statements of a registration of this domain, the first one first: none if it is
+// not known. complete is false while this member copies the history of another one.
+func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bool, err error) {
+	records, err := l.member.replica.history.Of(rid)
+	if err != nil {
+		return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
+	}
+
+	for _, r := range records {
+		st := Statement{Record: r}
+		if r.Kept != nil {
+			if st.Payload, st.Disclosures, st.Entry, err = state.Kept(l.member.cfg.Domain, r.Kept); err != nil {
+				return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
+			}
+		}
+
+		statements = append(statements, st)
+	}
+
+	return statements, !l.member.replica.history.Lacks(), nil
+}
+
+// Around returns the registrations that had a name before and after another one; zero if there is none.
+func (l *Ledger) Around(agent string, rid directory.RID) (before, after directory.RID, err error) {
+	return l.member.replica.history.Around(agent, rid)
 }
 
 // Whole reports whether this copy of the log at hand has all entries.

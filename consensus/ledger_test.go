@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
@@ -132,4 +133,107 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 			})
 		})
 	}
+}
+
+// historyOf returns the statements of a registration that a member has, by what each is of and what was kept.
+func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
+	t.Helper()
+
+	statements, complete, err := s.Logs.History(rid)
+	if err != nil || !complete {
+		t.Fatalf("the history of %s at %s: complete %t, %v", rid, s.cfg.Node, complete, err)
+	}
+
+	for _, st := range statements {
+		switch {
+		case st.Payload == nil:
+			said = append(said, "pruned")
+		case directory.HashOf(st.Payload) != st.H:
+			t.Errorf("statement %d has other contents", st.Index)
+		case st.Entry == nil:
+			said = append(said, "end")
+		default:
+			said = append(said, st.Entry.Owner.String())
+		}
+	}
+
+	return said
+}
+
+// The history of a registration has all that was stated of it, on each member, and survives its end, a
+// transfer, and the loss of a member's disk.
+//
+// Requirement: LOG-012
+func TestEveryMemberHasTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) {
+			c.Timing.SnapshotEvery, c.KeepHistory = 8, 5*time.Minute
+			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
+		})
+		d.ready()
+		leader, follower := d.leader()
+		s := d.nodes[leader]
+
+		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		again := put(t, ada, "agent", 600)
+		again.Document = document(t, "agent of another base")
+		if _, err := s.Register(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+
+		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
+		if _, err := s.Remove(t.Context(), remove); err != nil {
+			t.Fatal(err)
+		}
+
+		second, err := s.Register(t.Context(), put(t, ada, "agent", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		d.stop(follower)
+
+		if err := os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(follower), "history.db")); err != nil {
+			t.Fatal(err)
+		}
+
+		for i := range 40 {
+			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if err := s.group.raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+
+		d.start(follower)
+		d.ready()
+		eventually(t, "the history is copied", func() bool { return !d.nodes[follower].Replica.history.Lacks() })
+
+		want := []string{ada.String(), ada.String(), "end"}
+		for _, n := range d.nodes {
+			if got := historyOf(t, n, made.RID); !slices.Equal(got, want) {
+				t.Errorf("%s has %q, want %q", n.cfg.Node, got, want)
+			}
+
+			before, after, err := n.Logs.Around("agent", made.RID)
+			if !before.IsZero() || after != second.RID || err != nil {
+				t.Errorf("%s: before %s, after %s, %v", n.cfg.Node, before, after, err)
+			}
+		}
+
+		time.Sleep(7 * time.Minute)
+
+		want = []string{"pruned", "pruned", "pruned"}
+		for _, n := range d.nodes {
+			if got := historyOf(t, n, made.RID); !slices.Equal(got, want) {
+				t.Errorf("later %s has %q, want %q", n.cfg.Node, got, want)
+			}
+		}
+	})
 }

@@ -149,6 +149,10 @@ func (s *Store) start() (err error) {
 		return err
 	}
 
+	if err := s.Replica.history.Open(); err != nil {
+		return err
+	}
+
 	dropSpools(s.cfg.Dir)
 
 	if err := s.storage.bootstrap(); err != nil {
@@ -217,6 +221,7 @@ func (s *Store) startLoops() {
 	s.life.loops.Go(s.sweeper.run)
 	s.life.loops.Go(s.storage.snapshotLoop)
 	s.life.loops.Go(s.Logs.run)
+	s.life.loops.Go(s.statements.run)
 	s.life.loops.Go(func() { s.reader.asked.answer(s.life.closing, s.reader.askLeader) })
 	s.life.loops.Go(func() { s.reader.confirmed.answer(s.life.closing, s.reader.confirm) })
 	s.life.loops.Go(s.follower.run)
@@ -282,7 +287,7 @@ func (s *Store) shutdown() error {
 		errs = append(errs, s.storage.disk.Close())
 	}
 
-	errs = append(errs, s.Replica.ledger.Close())
+	errs = append(errs, s.Replica.ledger.Close(), s.Replica.history.Close())
 
 	return errors.Join(errs...)
 }
@@ -373,6 +378,12 @@ func (s *Store) handler() http.Handler {
 		var request message.EntriesRequest
 		if s.messenger.receive(w, r, true, &request) {
 			s.messenger.answer(w, s.Logs.answer(&request))
+		}
+	})
+	mux.HandleFunc("POST "+statementsPath, func(w http.ResponseWriter, r *http.Request) {
+		var request message.StatementsRequest
+		if s.messenger.receive(w, r, true, &request) {
+			s.messenger.answer(w, s.statements.answer(&request))
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {

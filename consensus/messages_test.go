@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
@@ -74,6 +75,9 @@ func everyMessage() []any {
 		&message.CommandRequest{Command: state.Command{Revoke: &state.Revoke{Key: "key"}}},
 		&message.CommandAnswer{Refusal: "refused"},
 		&message.EntriesRequest{Epoch: 1793491200, From: 7}, &message.EntriesAnswer{Entries: []byte{0, 33, 1}},
+		&message.StatementsRequest{Behind: []byte{7}}, &message.StatementsAnswer{Records: []history.Record{{
+			RID: rid, Epoch: 1793491200, Index: 7, At: 1793491201, Agent: "agent", Kept: []byte{1},
+		}}, Last: []byte{8}},
 		&message.VouchRequest{ID: must(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
 		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2,
 			Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},

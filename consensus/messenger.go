@@ -28,6 +28,8 @@ const (
 	decisionPath = "/v1/decision"
 	commandPath  = "/v1/command"
 	entriesPath  = "/v1/entries"
+
+	statementsPath = "/v1/statements"
 )
 
 // A messenger sends messages to members and answers theirs, over HTTP/2 within mutual TLS.

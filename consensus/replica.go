@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
@@ -39,6 +40,7 @@ type Replica struct {
 	mu            sync.RWMutex
 	state         *state.State
 	ledger        *ledger.Epochs // the logs whose last frontier the state has
+	history       *history.Store // of the registrations in the state, and of those that have ended
 	now           time.Time      // the committed time
 	policyVersion uint64         // of which Config.Policy was called last
 	changed       chan struct{}  // closed and replaced at every change of state
@@ -47,7 +49,8 @@ type Replica struct {
 
 func newReplica(cfg *Config, life *lifecycle) *Replica {
 	r := &Replica{
-		config: cfg, lifetime: life, state: state.New(cfg.Domain, cfg.Index), ledger: openLedger(cfg),
+		config: cfg, lifetime: life, state: state.New(cfg.Domain, cfg.Index),
+		ledger: openLedger(cfg), history: history.New(cfg.Dir),
 		changed: make(chan struct{}), agreed: make(chan struct{}),
 		Changes: newChangeFeed(), marks: newMarker(cfg.Timing.Write),
 	}
@@ -118,16 +121,17 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 
 // keepEntries appends the entries of a piece to the ledger on disk. The caller holds mu.
 func (r *Replica) keepEntries() error {
-	history := r.state.History()
-	entries, former := history.Logged()
+	applied := r.state.History()
+	entries, former := applied.Logged()
 
 	if former != nil {
-		if err := r.ledger.Begin(history.Position().Epoch, *former); err != nil {
-			return fmt.Errorf("begin the ledger of epoch %d: %w", history.Position().Epoch, err)
+		if err := r.ledger.Begin(applied.Position().Epoch, *former); err != nil {
+			return fmt.Errorf("begin the ledger of epoch %d: %w", applied.Position().Epoch, err)
 		}
 	}
 
 	r.ledger.Append(entries...)
+	r.history.Add(applied.Stated())
 
 	return nil
 }
@@ -160,10 +164,14 @@ func (r *Replica) replace(next *state.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	history := next.History()
-	size, root := history.Ledger()
+	size, root := next.History().Ledger()
+	epoch := next.History().Position().Epoch
 
-	if err := r.ledger.Reset(history.Position().Epoch, ledger.Tree{Size: size, Root: root}); err != nil {
+	if err := r.ledger.Reset(epoch, ledger.Tree{Size: size, Root: root}); err != nil {
+		return err
+	}
+
+	if err := r.history.Restored(epoch, size); err != nil {
 		return err
 	}
 
@@ -625,15 +633,22 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 
 	m.storage.limitTrailingLogs()
 
-	var snapshot *state.Snapshot
+	var (
+		snapshot    *state.Snapshot
+		epoch, size uint64
+	)
 
 	m.replica.use(func(s *state.State) {
 		m.storage.growth.bytes.Store(0)
 
 		snapshot = s.Snapshot()
+		epoch = s.History().Position().Epoch
+		size, _ = s.History().Ledger()
 	})
 
-	return fsmSnapshot{snapshot, m.replica.ledger}, nil
+	return fsmSnapshot{snapshot, func() error {
+		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(epoch, size))
+	}}, nil
 }
 
 // Restore replaces the state by a snapshot.
@@ -690,7 +705,7 @@ func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
 // fsmSnapshot lets the Raft library write a snapshot.
 type fsmSnapshot struct {
 	snapshot *state.Snapshot
-	ledger   *ledger.Epochs
+	before   func() error // what the log before the snapshot must not be needed for any more
 }
 
 // Persist implements raft.FSMSnapshot.
@@ -701,8 +716,7 @@ func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 
 	w := bufio.NewWriterSize(sink, 1<<16)
 
-	// The log, from which the entries before the snapshot could be made again, is cut after it.
-	err := s.ledger.Sync()
+	err := s.before()
 	if err == nil {
 		err = s.snapshot.Write(w)
 	}

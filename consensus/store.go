@@ -36,17 +36,18 @@ type Store struct {
 	clocks *clocks
 	terms  *terms
 
-	peers     peers
-	inspector inspector
-	diskWatch diskWatch
-	forwarder forwarder
-	writes    writeServer
-	follower  follower
-	sweeper   sweeper
-	reader    reader
-	restorer  restorer
-	joins     admitter
-	joiner    joiner
+	peers      peers
+	inspector  inspector
+	diskWatch  diskWatch
+	forwarder  forwarder
+	writes     writeServer
+	follower   follower
+	sweeper    sweeper
+	statements statementKeeper
+	reader     reader
+	restorer   restorer
+	joins      admitter
+	joiner     joiner
 
 	closed func() error
 }
@@ -426,6 +427,7 @@ func assemble(cfg *Config) *Store {
 		reader:    newReader(m, terms),
 		joins:     admitter{member: m, terms: terms, found: newCandidates()},
 	}
+	s.statements = statementKeeper{member: m, logs: &s.Logs}
 	s.inspector = inspector{member: m, confirmed: s.peers.confirmed}
 	s.restorer = restorer{member: m, terms: terms, reader: &s.reader}
 	s.joiner = joiner{member: m, terms: terms, diskWatch: &s.diskWatch, joins: &s.joins, mistakes: map[string]string{}}

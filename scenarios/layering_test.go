@@ -60,7 +60,8 @@ var layers = map[string][]string{
 		"directory/strictjson", "directory/checkpoint"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/ledger"},
+		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/ledger",
+		"consensus/history"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
@@ -70,7 +71,8 @@ var layers = map[string][]string{
 	// a backup's format, and salvage of a stopped member's disk
 	"consensus/backup": {"directory", "directory/index", "consensus/disk", "consensus/state"},
 	// messages between members
-	"consensus/message": {"directory", "consensus/state", "consensus/transport"},
+	"consensus/history": {"directory", "consensus/state"}, // statements of registrations, past ones too
+	"consensus/message": {"directory", "consensus/history", "consensus/state", "consensus/transport"},
 	// the Raft libraries' log lines as ours
 	"consensus/raftlog": {"limit"},
 	// the connection for writes, both ends
@@ -273,7 +275,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
 	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},
 	// there, whether another process has the log
-	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk"},
+	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk", "consensus/history"},
 	"github.com/go-jose/go-jose/v4":          {"trust", "trust/card", "trust/compact", "trust/credentials"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":         {"trust"},

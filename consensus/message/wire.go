@@ -4,6 +4,7 @@ import (
 	"errors"
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
@@ -29,6 +30,10 @@ func (*CommandRequest) onWire()  {}
 func (*CommandAnswer) onWire()   {}
 func (*EntriesRequest) onWire()  {}
 func (*EntriesAnswer) onWire()   {}
+
+func (*StatementsRequest) onWire() {}
+func (*StatementsAnswer) onWire()  {}
+
 func (*Aside) onWire()           {}
 func (*ContactsRequest) onWire() {}
 func (*ContactsAnswer) onWire()  {}
@@ -118,6 +123,18 @@ type CommandRequest struct {
 // A CommandAnswer answers it.
 type CommandAnswer struct {
 	Refusal string `cbor:"1,keyasint,omitempty"` // empty if it would
+}
+
+// A StatementsRequest asks another member for a page of the history of registrations.
+type StatementsRequest struct {
+	Behind []byte `cbor:"1,keyasint,omitempty"` // the key of the last record of the page before
+}
+
+// A StatementsAnswer has the page; none behind the last one.
+type StatementsAnswer struct {
+	Records []history.Record `cbor:"1,keyasint,omitempty"`
+	Last    []byte           `cbor:"2,keyasint,omitempty"`
+	Lacks   bool             `cbor:"3,keyasint,omitempty"` // the history of that member is incomplete
 }
 
 // An EntriesRequest asks another member for entries of an epoch's ledger.

@@ -25,6 +25,7 @@ type History struct {
 	// entries are those of Logged, and former is the last tree of the epoch that ended with it.
 	entries []ledger.Entry
 	former  *ledger.Tree
+	stated  []Stated // the statements among entries
 }
 
 // Position returns the position of the last change.
@@ -73,6 +74,9 @@ func (h *History) log(kind byte, payload []byte) {
 // Logged returns the entries that the last Apply or Next has appended to the ledger: of a new
 // epoch if it began one, whose log is empty before them. It must not be kept.
 func (h *History) Logged() (entries []ledger.Entry, former *ledger.Tree) { return h.entries, h.former }
+
+// Stated returns the statements among the entries of Logged.
+func (h *History) Stated() []Stated { return h.stated }
 
 // next gives the change at hand the domain's next revision.
 func (h *History) next() uint64 {

@@ -174,8 +174,9 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 
 	reg.h = directory.HashOf(payload)
 	r.history.next()
-	r.history.log(ledger.Statement, payload)
 	reg.entry.Compact()
+	r.history.state(entry.RID, reg.h, reg, nil)
+	r.history.log(ledger.Statement, payload)
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
 	r.schedule(reg)
@@ -278,12 +279,15 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 		return errors.Join(errUnknownFormat, err)
 	}
 
+	hash := directory.HashOf(payload)
+
 	r.history.next()
+	r.history.state(entry.RID, hash, nil, payload)
 	r.history.log(ledger.Statement, payload)
 
 	for _, aud := range r.streams.audiences(entry.RID) {
 		if a, _ := r.streams.byAudience[aud].live(entry.RID); say(a) {
-			d := signed.Digest{RID: entry.RID, Revision: revision, Op: signed.OpEnd, H: directory.HashOf(payload)}
+			d := signed.Digest{RID: entry.RID, Revision: revision, Op: signed.OpEnd, H: hash}
 			r.streams.announce(aud, d, true)
 		} else {
 			r.streams.byAudience[aud].entries.remove(entry.RID)

@@ -1,0 +1,181 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/history"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
+)
+
+// A statementKeeper writes the history of registrations to disk, copies from other members what came
+// with a snapshot of theirs, and prunes what is old.
+type statementKeeper struct {
+	member *member
+	logs   *Ledger
+}
+
+// pruneEvery is how often old contents are looked for.
+const pruneEvery = time.Minute
+
+func (k *statementKeeper) run() {
+	ticker := time.NewTicker(mendEvery)
+	defer ticker.Stop()
+
+	var (
+		pruned time.Time
+		wait   int
+	)
+
+	for {
+		select {
+		case <-ticker.C:
+		case <-k.member.life.closing.Done():
+			return
+		}
+
+		kept := k.member.replica.history
+		if err := kept.Flush(); err != nil {
+			k.member.log.Error("statements can't be written to disk; trying again", "err", err)
+		}
+
+		if wait--; wait <= 0 && kept.Lacks() && k.logs.Whole() {
+			if err := k.copyAll(); err != nil {
+				wait = 10
+				k.member.log.Warn("the history of registrations is incomplete here; asking the other members again",
+					"after_s", wait, "err", err)
+			}
+		}
+
+		if now := time.Now(); k.member.cfg.KeepHistory > 0 && now.Sub(pruned) >= pruneEvery {
+			pruned = now
+
+			if _, err := kept.Prune(k.member.cfg.Clock.Now().Add(-k.member.cfg.KeepHistory)); err != nil {
+				k.member.log.Error("old statements can't be pruned", "err", err)
+			}
+		}
+	}
+}
+
+// copyAll copies the history of one of the other members.
+func (k *statementKeeper) copyAll() error {
+	err := errors.New("there is no other member")
+
+	for _, to := range k.member.group.servers() {
+		if to.ID == k.member.cfg.Node {
+			continue
+		}
+
+		if err = k.copyFrom(to.Member); err == nil {
+			k.member.replica.history.Copied()
+			k.member.log.Info("copied the history of registrations from another member", "member", to.ID)
+
+			return nil
+		}
+	}
+
+	return err
+}
+
+// copyFrom copies the history of another member, page by page.
+func (k *statementKeeper) copyFrom(to Member) error {
+	var behind []byte
+
+	for {
+		answer, err := k.ask(to, behind)
+		if err != nil {
+			return err
+		}
+
+		if answer.Lacks {
+			return fmt.Errorf("the history of %s is incomplete, too", to.ID)
+		}
+
+		if len(answer.Records) == 0 {
+			return nil
+		}
+
+		var proven []history.Record
+
+		for i := range answer.Records {
+			r := &answer.Records[i]
+
+			switch err := k.judge(r); {
+			case err == nil:
+				proven = append(proven, *r)
+			case !errors.Is(err, errNoLog):
+				return fmt.Errorf("a statement of registration %s that %s has: %w", r.RID, to.ID, err)
+			}
+		}
+
+		if err := k.member.replica.history.Merge(proven); err != nil {
+			return err
+		}
+
+		behind = answer.Last
+	}
+}
+
+func (k *statementKeeper) ask(to Member, behind []byte) (answer message.StatementsAnswer, err error) {
+	ctx, cancel := context.WithTimeout(k.member.life.closing, mendWithin)
+	defer cancel()
+
+	err = k.member.messenger.post(ctx, to, statementsPath, &message.StatementsRequest{Behind: behind}, &answer)
+
+	return answer, err
+}
+
+// answer answers another member's question for a page of the history.
+func (k *statementKeeper) answer(request *message.StatementsRequest) *message.StatementsAnswer {
+	records, last, err := k.member.replica.history.Page(request.Behind, maxStatements)
+	if err != nil {
+		return &message.StatementsAnswer{Lacks: true}
+	}
+
+	return &message.StatementsAnswer{Records: records, Last: last, Lacks: k.member.replica.history.Lacks()}
+}
+
+// maxStatements bounds an answer, in bytes.
+const maxStatements = 1 << 20
+
+// errNoLog says that the ledger of a former epoch is not here.
+var errNoLog = errors.New("its ledger is not here")
+
+// judge compares a record of another member with the ledger.
+func (k *statementKeeper) judge(r *history.Record) error {
+	log, tree, err := k.logs.Log(r.Epoch)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoLog, err)
+	}
+
+	entry, err := log.Entries(tree, r.Index, 1)
+	if err != nil {
+		return err
+	}
+
+	if want, err := ledger.ReadEntries(entry); err != nil || want[0] != ledger.EntryOfHash(ledger.Statement, r.H) {
+		return fmt.Errorf("entry %d of the ledger is another", r.Index)
+	}
+
+	if r.Kept == nil {
+		return nil
+	}
+
+	payload, _, of, err := state.Kept(k.member.cfg.Domain, r.Kept)
+
+	switch {
+	case err != nil:
+		return err
+	case directory.HashOf(payload) != r.H:
+		return errors.New("its contents are others")
+	case of != nil && (of.RID != r.RID || of.Agent != r.Agent):
+		return errors.New("it is of another registration")
+	}
+
+	return nil
+}
