@@ -40,6 +40,7 @@ type falsePeer struct {
 	epoch   uint64                                                                      // 0 for 1
 	record  func(name directory.Hash) (statement []byte, disclosures []string, ok bool) // by h
 	keys    *signed.KeyDocument
+	answer  func(http.Header) // changes the header of each answer; may be nil
 	changed chan struct{}
 }
 
@@ -73,8 +74,13 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 	must(m.t, err)
 	m.t.Cleanup(func() { _ = served.Close() })
 
-	server := httptest.NewUnstartedServer(served.Handler(func(r *http.Request) (spiffeid.ID, bool) {
-		return trust.PeerID(r.TLS)
+	honest := served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) })
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.answer != nil {
+			w = &forgedAnswer{ResponseWriter: w, forge: p.answer}
+		}
+
+		honest.ServeHTTP(w, r)
 	}))
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()},
@@ -93,6 +99,32 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 
 	return p
 }
+
+// A forgedAnswer is an answer whose header is changed before it is sent, and that of each interim response.
+type forgedAnswer struct {
+	http.ResponseWriter
+	forge func(http.Header)
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (f *forgedAnswer) WriteHeader(status int) {
+	f.begun = f.begun || status >= http.StatusOK
+	f.forge(f.Header())
+	f.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (f *forgedAnswer) Write(data []byte) (int, error) {
+	if !f.begun {
+		f.WriteHeader(http.StatusOK)
+	}
+
+	return f.ResponseWriter.Write(data)
+}
+
+// Unwrap is for http.ResponseController.
+func (f *forgedAnswer) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // peerWith makes the first domain peer with a false one, by its operator.
 func (m *runningMesh) peerWith(p *falsePeer) {
