@@ -23,6 +23,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/peering"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A countedLog counts the changes that are written, and fails them with err if that is set.
@@ -623,4 +624,77 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			running.Wait()
 		})
 	}
+}
+
+// The node that says a farewell may not have recorded yet that the operator ended the peering: it says it once
+// it knows the operator's request, and never without.
+//
+// Requirement: MESH-025
+func TestAFarewellWaitsForTheOperatorsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			asked atomic.Int32
+			said  []*directory.OperatorRequest
+		)
+
+		store := &countedLog{changed: make(chan struct{})}
+		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+
+			request, err := protocol.ParseFarewell(body)
+			said = append(said, request)
+
+			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, err
+		})}
+
+		agreements, err := peering.Load(peering.Config{
+			Dir: t.TempDir(), Bundles: bundles{}, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+			Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
+				if asked.Add(1) < 4 {
+					return nil
+				}
+
+				return &directory.OperatorRequest{Method: http.MethodPost, Proof: "a.b.c"}
+			},
+			Client: func(directory.Peering) (*http.Client, func(), error) { return client, func() {}, nil },
+			ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
+				return os.WriteFile(path, contents, mode)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		agreements.Begin(store)
+
+		ctx, cancel := context.WithCancel(t.Context())
+
+		var running sync.WaitGroup
+
+		running.Go(func() { agreements.Run(ctx) })
+
+		for _, state := range []directory.PeeringState{directory.PeeringActive, directory.PeeringTerminated} {
+			synctest.Wait()
+
+			store.all = []directory.Peering{{Domain: beta, State: state, Addresses: []string{"https://beta.test"}}}
+			store.agree()
+		}
+
+		time.Sleep(time.Minute) // of virtual time
+		synctest.Wait()
+
+		if len(said) != 1 || said[0] == nil || said[0].Proof != "a.b.c" {
+			t.Errorf("%d farewells are said: %+v", len(said), said)
+		}
+
+		if shown := agreements.Shown(); len(shown) != 0 {
+			t.Errorf("the farewell is not acknowledged: %+v", shown)
+		}
+
+		cancel()
+		running.Wait()
+	})
 }
