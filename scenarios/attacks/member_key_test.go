@@ -115,6 +115,11 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 		eventually(t, 5*time.Second, n.ID+" has a line", func() error { return broughtBy(t, n, last, other.ID) })
 	}
 
+	shown := m.mustRun(append(m.operator(0), "audit", "--node", "all", "--who", other.ID, "--what", last, "-o", "wide"))
+	if strings.Count(shown, other.ID) < len(m.Domains[0].Nodes) || !strings.Contains(shown, "BROUGHT BY") {
+		t.Errorf("roster audit doesn't say by which member the change came: %s", shown)
+	}
+
 	log, err := os.ReadFile(filepath.Join(filepath.Dir(other.Config), "node.log"))
 	must(t, err)
 

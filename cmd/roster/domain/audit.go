@@ -183,7 +183,7 @@ func newAuditReport(console *cli.Console, query directory.AuditQuery) *auditRepo
 	return &auditReport{console: console, query: query, table: cli.GrowingTable{
 		Console: console,
 		Head: []string{"TIME", "PHASE", "ACTION", "WHO", "WHAT", "OUTCOME", "+REVISION", "+POLICIES", "+REQUEST",
-			"+NODE", "+LINE"},
+			"+BROUGHT BY", "+NODE", "+LINE"},
 	}}
 }
 
@@ -234,7 +234,8 @@ func (r *auditReport) line(node string, line []byte) error {
 
 	return r.table.PrintRow([]string{
 		cli.FormatMillis(entry.Time), entry.Phase, entry.Action, who, auditSubject(entry), entry.Outcome,
-		entry.Revision, strings.Join(entry.Policies, " "), entry.RequestID, node, cli.NonZero(entry.Number),
+		entry.Revision, strings.Join(entry.Policies, " "), entry.RequestID, entry.BroughtBy, node,
+		cli.NonZero(entry.Number),
 	})
 }
 
