@@ -169,6 +169,9 @@ type Config struct {
 	Frozen func() []spiffeid.TrustDomain
 	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
+	// Past returns the history of a registration of any domain; see ad.Handler. May be nil.
+	Past func(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error)
+
 	// Ledger has the domain's transparency log, for anyone, and Logged is view.Config's. Both may be nil.
 	Ledger ledger.Log
 	Logged func(*directory.Entry) (directory.Inclusion, bool)

@@ -83,6 +83,13 @@ func (s *Server) optionalRoutes() (routes []route) {
 		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
 	}
 
+	if s.cfg.Past != nil {
+		routes = append(routes,
+			route{"GET", "/ad/r/{id}/history", reader, quiet, surfaces.ad.History},
+			route{"GET", "/ad/r/{origin}/{id}/history", reader, quiet, surfaces.ad.History},
+		)
+	}
+
 	if s.cfg.Ledger != nil {
 		routes = append(routes,
 			route{"GET", "/log/checkpoint", anyone, quiet, surfaces.ledger.Latest},

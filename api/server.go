@@ -134,7 +134,7 @@ func (s *Server) makeSurfaces() {
 	s.surfaces = surfaces{
 		ad: &ad.Handler{
 			Domain: cfg.Domain, Reader: reader, Writer: writer, Registry: cfg.Registry, Records: cfg.Records,
-			Limiter: s.limiter, Operate: cfg.Policy.Operate, Recipients: cfg.Recipients,
+			Limiter: s.limiter, Operate: cfg.Policy.Operate, Recipients: cfg.Recipients, Past: cfg.Past,
 		},
 		watch: ad.NewWatcher(ad.WatchConfig{
 			Reader: reader, Policy: cfg.Policy, Limiter: s.limiter, Heard: cfg.Registry.Heard, MaxStale: cfg.MaxStale,

@@ -142,16 +142,118 @@ func (l ledgers) inclusion(origin spiffeid.TrustDomain, epoch, index uint64) (
 		return note, path, unavailableLedger(err)
 	}
 
+	note, paths, err := l.inclusions(epoch, index)
+	if err != nil {
+		return "", nil, err
+	}
+
+	return note, paths[0], nil
+}
+
+// inclusions returns a checkpoint of this domain's log of an epoch, and the paths from entries to its root.
+func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths [][]directory.Hash, err error) {
 	log, tree, err := l.store.Logs.Log(epoch)
 	if err != nil {
 		return "", nil, err
 	}
 
-	if path, err = log.Prove(tree, index); err != nil {
-		return "", nil, unavailableLedger(err)
+	for _, index := range indexes {
+		path, err := log.Prove(tree, index)
+		if err != nil {
+			return "", nil, unavailableLedger(err)
+		}
+
+		paths = append(paths, path)
 	}
 
 	note, err = l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
 
-	return note, path, err
+	return note, paths, err
+}
+
+// past returns the history of a registration: of this domain as it was kept, and of another one what
+// this node has verified, its present statement.
+func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+	if origin != n.cfg.TrustDomain {
+		return n.foreignPast(origin, rid)
+	}
+
+	statements, complete, err := n.store.Logs.History(rid)
+	if err != nil {
+		return nil, err
+	}
+
+	if len(statements) == 0 {
+		return nil, directory.Refuse(directory.NotFound, "nothing was stated of registration %s", rid)
+	}
+
+	past := &directory.Past{Complete: complete}
+
+	for i := range statements {
+		st := &statements[i]
+		stated := directory.PastStatement{
+			Inclusion: directory.Inclusion{Log: directory.LogName(origin, st.Epoch), Index: st.Index, At: st.At},
+			H:         st.H, Payload: st.Payload, Entry: st.Entry,
+		}
+
+		if st.Entry != nil {
+			stated.Revision = st.Entry.Statement
+		}
+
+		past.Statements = append(past.Statements, stated)
+
+		if st.Agent != "" {
+			if past.Before, past.After, err = n.store.Logs.Around(st.Agent, rid); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	n.provePast(past, statements)
+
+	return past, nil
+}
+
+// provePast adds the proofs of inclusion, as far as this node has the ledgers of their epochs.
+func (n *Node) provePast(past *directory.Past, statements []consensus.Statement) {
+	for from, to := 0, 0; from < len(statements); from = to {
+		var indexes []uint64
+
+		epoch := statements[from].Epoch
+		for ; to < len(statements) && statements[to].Epoch == epoch; to++ {
+			indexes = append(indexes, statements[to].Index)
+		}
+
+		note, paths, err := n.ledgers().inclusions(epoch, indexes...)
+		if err != nil {
+			continue
+		}
+
+		past.Checkpoints = append(past.Checkpoints, note)
+		for i, path := range paths {
+			past.Statements[from+i].Path = path
+		}
+	}
+}
+
+// foreignPast returns the present statement of a registration of another domain.
+func (n *Node) foreignPast(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+	entry, ok := n.view.Get(origin, rid)
+	if !ok {
+		return nil, directory.Refuse(directory.NotFound, "this node holds no such registration")
+	}
+
+	past := &directory.Past{}
+	stated := directory.PastStatement{H: entry.Received.H, Revision: entry.Statement, Entry: entry}
+
+	stated.Inclusion, ok = n.mesh.Logged(entry)
+	at, _ := n.mesh.Position(origin)
+
+	if note, path, err := n.mesh.Inclusion(origin, at.Epoch, stated.Index); ok && err == nil {
+		stated.Path, past.Checkpoints = path, []string{note}
+	}
+
+	past.Statements = []directory.PastStatement{stated}
+
+	return past, nil
 }

@@ -427,7 +427,8 @@ func consensusConfig(n *Node, ln net.Listener, env *Env) consensus.Config {
 		Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Commission: n.policy.Commission, Permit: permitter(n.policy),
 		Policy:      n.applyPolicy,
-		MaxLifetime: n.cfg.Lifetimes.Max, Timing: env.Timing, Logger: n.log, Tracer: n.tracing.Tracer(),
+		MaxLifetime: n.cfg.Lifetimes.Max, KeepHistory: n.cfg.History.Keep,
+		Timing: env.Timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),
 	}
 	for _, m := range n.cfg.Members {
@@ -643,7 +644,7 @@ func (n *Node) wireAPI() *api.Server {
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.agreements.Service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict,
 		Frozen: n.mesh.Frozen, Panics: n.panics, IsPeer: n.agreements.IsActive,
-		Ledger: n.ledgers(), Logged: n.logged,
+		Ledger: n.ledgers(), Logged: n.logged, Past: n.past,
 		Bundle: n.ownBundle(), Bundles: heldBundles{n.bundles},
 		VerifyProof: heldBundles{n.bundles}.verifyProof, Identify: n.identify, Claimed: claimedBy(n.callers),
 		ConsumeProof:    n.store.Spend,

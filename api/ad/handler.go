@@ -52,6 +52,9 @@ type Handler struct {
 	Limiter  *admission.Limiter
 	// Operate decides whether an identity may do an operator's action.
 	Operate func(id directory.Identity, action string) directory.Decision
+	// Past returns the history of a registration of any domain; the error is directory.NotFound or
+	// Unavailable. Nil if the node keeps none.
+	Past func(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error)
 	// Recipients returns the peers to which a registration of the domain is sent, or not.
 	Recipients func(*directory.Entry) []wire.Recipient
 }

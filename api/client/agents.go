@@ -332,6 +332,18 @@ func (c *Client) Staple(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
 }
 
+// A History has the statements of a registration.
+type History = wire.History
+
+// History reads all that was stated of a registration, living or ended, as far as the directory keeps it
+// and the caller may see it. It is not verified here.
+func (c *Client) History(ctx context.Context, id string) (History, *Reply, error) {
+	var out History
+	r, err := c.read(ctx, resource(id)+"/history", "statements", &out)
+
+	return out, r, err
+}
+
 // An Audience lists the peers that a registration is sent to, or withheld from.
 type Audience = wire.Audience
 

@@ -41,6 +41,7 @@ type Config struct {
 	Policy      string               `yaml:"policy"`
 	Operator    Operator             `yaml:"operator"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
+	History     History              `yaml:"history"`
 	Names       Names                `yaml:"names"`
 	Limits      Limits               `yaml:"limits"`
 	Discovery   Discovery            `yaml:"discovery"`
@@ -69,6 +70,7 @@ func Default() Config {
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Min: directory.MinLifetime, Max: directory.MaxLifetime},
+		History:   History{Keep: 90 * 24 * time.Hour},
 		Limits:    defaultLimits(),
 		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,
@@ -155,6 +157,7 @@ func (c *Config) validate(r *report) {
 	c.Gateway.validate(r)
 	c.Discovery.validate(r)
 	c.Lifetimes.validate(r)
+	c.History.validate(r)
 	c.Names.validate(r)
 	c.Disk.validate(r)
 	c.Audit.validate(r)

@@ -38,6 +38,16 @@ func (l *Lifetimes) validate(r *report) {
 		"must be from %d s to lifetimes.max, got %d", directory.MinLifetime, l.Min)
 }
 
+// History says how long the contents of statements are kept once another one follows, or the
+// registration has ended; 0 keeps them for ever.
+type History struct {
+	Keep time.Duration `yaml:"keep"`
+}
+
+func (h *History) validate(r *report) {
+	r.require(h.Keep == 0 || h.Keep >= time.Hour, "history.keep", "must be 0s or at least 1h, got %s", h.Keep)
+}
+
 // Names has the rules for agent names, equal on all nodes of a domain.
 type Names struct {
 	Hold time.Duration `yaml:"hold" reload:"yes"`

@@ -1,8 +1,10 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,7 @@ func getCommand(session connect.Session) *cobra.Command {
 		provenance bool
 		proof      bool
 		staple     bool
+		past       bool
 		recipients bool
 		read       apiclient.ReadOptions
 	)
@@ -42,7 +45,12 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 
 With --staple it is a proof file of at most 6 KiB that the agent shows to others, and that is
 fresh for 30 minutes: "roster verify FILE --staple". Only a node of the domain that registered
-the agent can make it. "roster register --keep --staple FILE" keeps one fresh.`,
+the agent can make it. "roster register --keep --staple FILE" keeps one fresh.
+
+With --history the table has all that was stated of the registration: when, by whom, at which
+index of the domain's ledger, and which members changed. -o json has the documents, and the
+proofs that the ledger has each statement. One that has ended is named by its RID, and shown to
+its last owner, operators and auditors.`,
 		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance\n" +
 			"  roster get weather-oslo --proof > proof.json",
 		Args: cli.Args("NAME|RID"),
@@ -50,6 +58,10 @@ the agent can make it. "roster register --keep --staple FILE" keeps one fresh.`,
 			client, err := session.Client()
 			if err != nil {
 				return err
+			}
+
+			if past {
+				return printHistory(c.Context(), session, client, args[0], origin, read)
 			}
 
 			found, err := get(c.Context(), session, client, args[0], origin, read)
@@ -84,8 +96,9 @@ the agent can make it. "roster register --keep --staple FILE" keeps one fresh.`,
 	cmd.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
 	cmd.Flags().BoolVar(&proof, "proof", false, "print the proof file, for roster verify")
 	cmd.Flags().BoolVar(&staple, "staple", false, "print a small, fresh proof file for the agent to carry")
+	cmd.Flags().BoolVar(&past, "history", false, "show all that was stated of it, with its place in the ledger")
 	cmd.Flags().BoolVar(&recipients, "audience", false, "show which peers it is sent to, and why not to others")
-	cmd.MarkFlagsMutuallyExclusive("proof", "staple", "provenance", "audience")
+	cmd.MarkFlagsMutuallyExclusive("proof", "staple", "provenance", "audience", "history")
 	addReadFlags(cmd, &read)
 
 	return cmd
@@ -109,6 +122,39 @@ func printProof(ctx context.Context, session connect.Session, read proofReader, 
 	}
 
 	return session.PrintDocument(reply.Body)
+}
+
+// printHistory prints the history of a registration, by its name while it lives, and by its rid.
+func printHistory(
+	ctx context.Context, session connect.Session, client *apiclient.Client, id, origin string,
+	read apiclient.ReadOptions,
+) error {
+	path := id
+	if _, err := directory.ParseRID(id); err != nil || origin != "" {
+		found, err := get(ctx, session, client, id, origin, read)
+		if err != nil {
+			return err
+		}
+
+		path = found.Href
+	}
+
+	past, reply, err := client.History(ctx, path)
+	if err != nil {
+		return err
+	}
+
+	t := cli.Table{Head: []string{"AT", "INDEX", "STATE", "BY", "CHANGED"}}
+	for _, st := range past.Statements {
+		t.Add(session.Console.Time(st.At), strconv.FormatUint(st.Index, 10), st.State,
+			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner), strings.Join(st.Changed, ", "))
+	}
+
+	if !past.Complete {
+		session.Console.Note("This node has not all statements. A node of %s may have more.", past.Origin)
+	}
+
+	return session.Print(cli.Answer{Body: reply.Body, Items: "statements", Table: t})
 }
 
 // addReadFlags adds the flags that say how fresh a response must be.

@@ -46,6 +46,11 @@ func provenanceTable(
 		session.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)
 	}
 
+	if log := provenance.Verification.Log; log != nil {
+		entry := fmt.Sprintf("entry %d of %s", log.Index, log.Origin)
+		t.Add("ledger", provenance.Authority, entry, session.Time(log.At))
+	}
+
 	if provenance.ReceivedFrom != "" {
 		t.Add("relay", provenance.ReceivedFrom, "sent the signed record", session.Time(provenance.ReceivedAt))
 	}

@@ -1,0 +1,222 @@
+package ad
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// The operator's actions that let an identity see what was registered, living or not.
+const (
+	readRegistrations = "registration.read"
+	readAudit         = "audit.read"
+)
+
+// History answers with all that was stated of a registration. Of a living one its readers see
+// each statement as policy shows it to them now; of one that has ended its last owner, operators and
+// auditors see them. Under the mirror path it has what this node verified itself.
+func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
+	past, latest, err := h.past(w, call)
+	if latest == nil {
+		return err
+	}
+
+	hidden := func(*directory.Entry) (directory.Redaction, bool) { return directory.Redaction{}, true }
+	if entry := h.living(latest.RID); entry != nil || latest.Origin != h.Domain {
+		hidden = func(e *directory.Entry) (directory.Redaction, bool) { return h.Reader.Guard.Redaction(call, e) }
+	}
+
+	data := strictjson.AppendText([]byte{'{'}, "rid", latest.RID.String())
+	data = strictjson.AppendText(data, "agent", latest.Agent)
+	data = strictjson.AppendText(data, "origin", latest.Origin.Name())
+	data = response.AppendBool(data, "complete", past.Complete)
+
+	data = appendNeighbour(appendNeighbour(data, "before", past.Before), "after", past.After)
+
+	var older *directory.Entry
+
+	data = response.AppendList(strictjson.AppendRaw(data, "statements", nil), past.Statements,
+		func(b []byte, st directory.PastStatement) []byte {
+			shown := st.Entry
+			if shown != nil {
+				redaction, ok := hidden(shown)
+				if shown = kinds.Redact(shown, redaction); !ok {
+					shown = nil
+				}
+			}
+
+			b = appendStatement(b, &st, shown, older, call.Anonymous())
+			older = shown
+
+			return b
+		})
+	data = response.AppendStrings(strictjson.AppendRaw(data, "checkpoints", nil), past.Checkpoints)
+
+	return response.Send(w, call, "application/json", response.WeakTagOf(data), append(data, '}', '\n'))
+}
+
+// appendNeighbour appends the history of another registration with the same name, if there is one.
+func appendNeighbour(data []byte, name string, rid directory.RID) []byte {
+	if rid.IsZero() {
+		return data
+	}
+
+	return strictjson.AppendText(data, name, view.PathOf(rid)+"/history")
+}
+
+// past returns the history that the path names, and its newest contents; nil if the caller may not
+// see it, or an answer is made already.
+func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Past, *directory.Entry, error) {
+	rid, err := directory.ParseRID(call.Vars["id"])
+	if _, mirrored := call.Vars["origin"]; mirrored || err != nil || h.living(rid) != nil {
+		entry, _, err := h.Reader.Find(w, call, h.Reader.Render.Href)
+		if entry == nil {
+			return nil, nil, err
+		}
+
+		past, err := h.Past(entry.Origin, entry.RID)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		return past, entry, nil
+	}
+
+	past, err := h.Past(h.Domain, rid)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	// Of one that has ended, whose contents may have been pruned.
+	var latest *directory.Entry
+	for _, st := range past.Statements {
+		if st.Entry != nil {
+			latest = st.Entry
+		}
+	}
+
+	if latest == nil || !h.sawEnd(call, latest) {
+		return nil, nil, registration.NotFound(call)
+	}
+
+	return past, latest, nil
+}
+
+// living returns the registration of this domain with a rid, whether the caller may see it or not.
+func (h *Handler) living(rid directory.RID) *directory.Entry {
+	for _, e := range h.Reader.Mirrored(h.Domain.Name(), rid.String()) {
+		return e
+	}
+
+	return nil
+}
+
+// sawEnd reports whether the caller may see a registration that has ended.
+func (h *Handler) sawEnd(call *request.Call, e *directory.Entry) bool {
+	if call.Anonymous() {
+		return false
+	}
+
+	return call.Identity == e.Owner || h.Operate(call.Identity, readRegistrations).Allow ||
+		h.Operate(call.Identity, readAudit).Allow
+}
+
+// appendStatement appends a statement: shown is what its reader sees of the contents, nil for nothing, and
+// older what it saw of the ones before.
+func appendStatement(data []byte, st *directory.PastStatement, shown, older *directory.Entry, anonymous bool) []byte {
+	data = strictjson.AppendText(append(data, '{'), "log", st.Log)
+	data = strictjson.AppendUint(data, "index", st.Index)
+	data = response.AppendTime(data, "at", st.At*1000)
+
+	if st.Revision > 0 {
+		data = strictjson.AppendUint(data, "revision", st.Revision)
+	}
+
+	switch {
+	case st.Entry == nil && st.Payload == nil:
+		data = strictjson.AppendText(data, "state", "pruned")
+	case st.Entry == nil:
+		data = strictjson.AppendText(data, "state", "end")
+	case shown == nil:
+		data = strictjson.AppendText(data, "state", "withheld")
+	default:
+		data = strictjson.AppendText(data, "state", "put")
+		data = appendContents(data, shown, older, anonymous)
+	}
+
+	data = strictjson.AppendText(data, "hash", st.H.String())
+	if st.Payload != nil {
+		data = strictjson.AppendText(data, "payload", string(st.Payload))
+	}
+
+	if st.Path != nil {
+		data = response.AppendList(strictjson.AppendRaw(data, "path", nil), st.Path,
+			func(b []byte, hash directory.Hash) []byte {
+				return append(append(append(b, '"'), hash.String()...), '"')
+			})
+	}
+
+	return append(data, '}')
+}
+
+// appendContents appends who made a statement, its document, and what differs from the one before.
+func appendContents(data []byte, shown, older *directory.Entry, anonymous bool) []byte {
+	if !anonymous && !shown.Owner.IsZero() {
+		data = strictjson.AppendText(data, "owner", shown.Owner.String())
+		data = strictjson.AppendText(data, "registrant", shown.Registrant().String())
+
+		if shown.Provenance != nil {
+			data = response.AppendOptional(data, "registered_by", shown.Provenance.RegisteredBy.String())
+			data = response.AppendOptional(data, "transferred_by", shown.Provenance.TransferredBy.String())
+		}
+	}
+
+	if shown.Redacted {
+		data = response.AppendBool(data, "redacted", true)
+	}
+
+	data = strictjson.AppendRaw(data, "document", shown.Document.Bytes())
+
+	if older != nil {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "changed", nil), differences(older, shown))
+	}
+
+	return data
+}
+
+// differences returns the members of documents that are not the same in both, and owner if that is not,
+// sorted.
+func differences(older, newer *directory.Entry) (names []string) {
+	before := map[string][]byte{}
+	for _, m := range older.Document.Members() {
+		before[m.Name] = m.Value
+	}
+
+	for _, m := range newer.Document.Members() {
+		if value, had := before[m.Name]; !had || !bytes.Equal(value, m.Value) {
+			names = append(names, m.Name)
+		}
+
+		delete(before, m.Name)
+	}
+
+	for name := range before {
+		names = append(names, name)
+	}
+
+	if older.Owner != newer.Owner && !older.Owner.IsZero() && !newer.Owner.IsZero() {
+		names = append(names, "(owner)")
+	}
+
+	slices.Sort(names)
+
+	return names
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// pastOf is the history of registrations: two documents, and an end where it is not living.
+func pastOf(first, second *directory.Entry, living bool) func(spiffeid.TrustDomain, directory.RID) (
+	*directory.Past, error,
+) {
+	return func(_ spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+		if rid != second.RID {
+			return nil, directory.Refuse(directory.NotFound, "nothing was stated of registration %s", rid)
+		}
+
+		past := &directory.Past{Complete: true, Checkpoints: []string{"note"}}
+		for i, e := range []*directory.Entry{first, second} {
+			past.Statements = append(past.Statements, directory.PastStatement{
+				Inclusion: directory.Inclusion{Log: "alpha.test/roster/1", Index: uint64(i), At: 1780315200},
+				Payload:   []byte(`{"v":1}`), Revision: e.Statement, Entry: e, Path: []directory.Hash{{byte(i)}},
+			})
+		}
+
+		if !living {
+			past.Statements = append(past.Statements, directory.PastStatement{Payload: []byte(`{"v":1}`)})
+		}
+
+		return past, nil
+	}
+}
+
+// Requirement: LOG-012
+func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
+	first := entry(t, alpha, rid(1), "one", 300, `{"base":"https://a.example/1","description":"a secret of before"}`)
+	second := entry(t, alpha, rid(1), "one", 381, `{"base":"https://a.example/2","description":"a secret of now"}`)
+	policy := newPartPolicy(directory.Redaction{})
+
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Past, cfg.Policy = pastOf(first, second, true), policy
+	}, second)
+
+	get := func(s *Server, caller, id string) (status int, body string) {
+		t.Helper()
+
+		resp := ask(t, s, caller, "GET", "/ad/r/"+id+"/history", "")
+
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return resp.StatusCode, string(data)
+	}
+
+	status, body := get(s, "/agent/bob", rid(1))
+	if status != 200 || !strings.Contains(body, "a secret of before") ||
+		!strings.Contains(body, `"changed":["base","description"]`) ||
+		!strings.Contains(body, `"checkpoints":["note"]`) || !strings.Contains(body, `"complete":true`) ||
+		!strings.Contains(body, `"owner":"`) {
+		t.Errorf("a reader gets %d %s", status, body)
+	}
+
+	if _, body := get(s, "", rid(1)); strings.Contains(body, `"owner":"`) {
+		t.Errorf("a stranger learns who registered it: %s", body)
+	}
+
+	policy.set(partRules{sight: directory.Withhold("description")})
+
+	if status, body := get(s, "/agent/bob", rid(1)); status != 200 || strings.Contains(body, "secret") ||
+		!strings.Contains(body, `"changed":["base"]`) || !strings.Contains(body, `"redacted":true`) {
+		t.Errorf("from whom the description is withheld, gets %d %s", status, body)
+	}
+
+	policy.set(partRules{hidden: "one"})
+
+	if status, body := get(s, "/agent/bob", rid(1)); status != 404 {
+		t.Errorf("from whom it is hidden, gets %d %s", status, body)
+	}
+
+	ended := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Past = pastOf(first, second, false)
+	})
+
+	for caller, want := range map[string]int{"": 404, "/agent/bob": 404, "/agent/ada": 200, "/ops/operator": 200} {
+		if status, body := get(ended, caller, rid(1)); status != want ||
+			status == 200 && !strings.Contains(body, `"state":"end"`) {
+			t.Errorf("after its end %q gets %d %s, want %d", caller, status, body, want)
+		}
+	}
+
+	if status, _ := get(ended, "/ops/operator", rid(2)); status != 404 {
+		t.Errorf("of one that never was: %d", status)
+	}
+
+	if second.ExpiresAt < time.Now().UnixMilli() {
+		t.Fatal("the living one has ended")
+	}
+}

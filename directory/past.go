@@ -1,0 +1,27 @@
+package directory
+
+// A Past is the history of a registration: what its domain has stated of it, the first statement first.
+type Past struct {
+	Statements []PastStatement
+	// Complete is false if a node has not all statements that the domain has kept.
+	Complete bool
+	// Checkpoints are signed notes of the ledgers that the statements are in.
+	Checkpoints []string
+	// Before and After are the registrations that had the same name before and after; zero if none had.
+	Before, After RID
+}
+
+// A PastStatement is a statement of a Past.
+type PastStatement struct {
+	Inclusion
+
+	H    Hash   // of its payload
+	Path []Hash // from its entry to the root of the checkpoint of its log; nil if it can't be proven here
+	// Payload is what was stated, without disclosures: salted hashes of members. It is nil once the
+	// contents were pruned.
+	Payload []byte
+	// Revision is that of the statement; 0 once the contents were pruned.
+	Revision uint64
+	// Entry is the registration as it was stated; nil for the statement of its end, and once pruned.
+	Entry *Entry
+}
