@@ -3,12 +3,14 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -130,7 +133,13 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 				return r.attestation(ring, vector.Text)
 			},
 			"proof.json": func(vector specVector, _ signed.Dialect) string {
-				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, At: time.Unix(r.keys.At, 0)})
+				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, At: time.Unix(r.keys.At, 0),
+					Policy: policyOfAll(t, vector.Witnesses)})
+				return proofVerdict(err)
+			},
+			"staple.json": func(vector specVector, _ signed.Dialect) string {
+				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, Staple: true,
+					At: time.Unix(cmp.Or(vector.At, r.keys.At), 0)})
 				return proofVerdict(err)
 			},
 			"evidence.json": func(vector specVector, _ signed.Dialect) string {
@@ -240,6 +249,27 @@ func (r *vectorReader) attestation(ring *Keyring, text string) string {
 	return verdictOf(err)
 }
 
+// policyOfAll is a policy that asks for all of some witnesses; nil for none.
+func policyOfAll(t *testing.T, vkeys []string) *checkpoint.Policy {
+	t.Helper()
+
+	if len(vkeys) == 0 {
+		return nil
+	}
+
+	text, group := "", "group all all"
+	for _, vkey := range vkeys {
+		name, _, _ := strings.Cut(vkey, "+")
+		text += "witness " + name + " " + vkey + "\n"
+		group += " " + name
+	}
+
+	policy, err := checkpoint.ParsePolicy(text + group + "\nquorum all\n")
+	must(t, err)
+
+	return policy
+}
+
 // verdictOf names an error of this package's readers.
 func verdictOf(err error) string {
 	for _, known := range []struct {
@@ -278,6 +308,7 @@ func proofVerdict(err error) string {
 		{ErrFormat, "format"},
 		{ErrExpired, "expired"},
 		{ErrInclusion, "inclusion"},
+		{ErrWitness, "witness"},
 		{signed.ErrSignature, "signature"},
 		{ErrKey, "key"},
 	} {

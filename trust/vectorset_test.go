@@ -28,6 +28,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -46,8 +47,11 @@ type specVector struct {
 	Critical []string `json:"critical,omitempty"` // names of ext that the reader understands
 	H        string   `json:"h,omitempty"`        // of a record, as M
 	M        string   `json:"m,omitempty"`
-	Text     string   `json:"text"`
-	Payload  string   `json:"payload,omitempty"` // of the JWS, decoded for people
+	At       int64    `json:"at,omitzero"` // when the reader judges, instead of that of keys.json
+	// Witnesses are vkeys, all of which must have cosigned the checkpoint.
+	Witnesses []string `json:"witnesses,omitempty"`
+	Text      string   `json:"text"`
+	Payload   string   `json:"payload,omitempty"` // of the JWS, decoded for people
 }
 
 // A specFile is the vectors of one structure.
@@ -223,6 +227,7 @@ func (v *vectorMaker) files() map[string]any {
 		"key-document.json": specFile{"key document", v.keyDocuments()},
 		"attestation.json":  specFile{"attestation", v.attestations()},
 		"proof.json":        specFile{"proof", v.proofs()},
+		"staple.json":       specFile{"staple", v.staples()},
 		"evidence.json":     specFile{"evidence", v.evidence()},
 		// For operators: the first vector of evidence.json as a file, and its anchor.
 		"sample/evidence.json": v.equivocation().Bytes(),
@@ -844,7 +849,7 @@ func (v *vectorMaker) proofs() []specVector {
 	}
 	text := string(good().Bytes())
 
-	return []specVector{
+	return append([]specVector{
 		proof("without a ledger", "ok", func(*Proof) {}),
 		proof("without the file's own bundle", "ok", func(p *Proof) { p.Bundle = nil }),
 		proof("logged", "ok", func(p *Proof) { v.log(p, payload) }),
@@ -889,6 +894,184 @@ func (v *vectorMaker) proofs() []specVector {
 		}),
 		proof("the path of another leaf", "inclusion", func(p *Proof) { v.log(p, payload); *p.Index = 2 }),
 		proof("a checkpoint by a stranger", "inclusion", func(p *Proof) { v.logBy(p, payload, "stranger") }),
+	}, v.witnessed(good, payload)...)
+}
+
+// witness is the key of a witness of the vectors.
+func (v *vectorMaker) witness(name string) (key ed25519.PrivateKey, vkey string) {
+	key = vectorKey("witness " + name)
+	return key, vkeyOf(name, checkpoint.TypeWitness, key.Public().(ed25519.PublicKey))
+}
+
+// cosigned adds the statement to a ledger whose checkpoint two witnesses cosigned.
+func (v *vectorMaker) cosigned(p *Proof, payload []byte) {
+	v.t.Helper()
+	v.log(p, payload)
+
+	note, err := checkpoint.Parse(p.Checkpoint)
+	must(v.t, err)
+
+	for _, name := range []string{"beta.test/w", "gamma.test/w"} {
+		key, _ := v.witness(name)
+		p.Checkpoint += checkpoint.Cosign(note, name, key, time.Unix(vectorTime+30, 0))
+	}
+}
+
+// witnessed are proofs that a reader judges by the witnesses that it believes.
+func (v *vectorMaker) witnessed(good func() *Proof, payload []byte) []specVector {
+	_, beta := v.witness("beta.test/w")
+	_, gamma := v.witness("gamma.test/w")
+	_, delta := v.witness("delta.test/w")
+
+	line := func(p *Proof, i int, change func(*checkpoint.Signature)) {
+		note, err := checkpoint.Parse(p.Checkpoint)
+		must(v.t, err)
+		change(&note.Signatures[i])
+		p.Checkpoint = note.String()
+	}
+
+	vector := func(name, verdict string, witnesses []string, change func(*Proof)) specVector {
+		p := good()
+		change(p)
+
+		return specVector{Name: name, Verdict: verdict, Witnesses: witnesses, Text: string(p.Bytes())}
+	}
+	cosigned := func(name, verdict string, witnesses []string, change func(*Proof)) specVector {
+		return vector(name, verdict, witnesses, func(p *Proof) {
+			v.cosigned(p, payload)
+			change(p)
+		})
+	}
+
+	return []specVector{
+		cosigned("cosigned, and no witness asked for", "ok", nil, func(*Proof) {}),
+		cosigned("cosigned by one witness that is asked for", "ok", []string{beta}, func(*Proof) {}),
+		cosigned("cosigned by both witnesses", "ok", []string{beta, gamma}, func(*Proof) {}),
+		cosigned("without a witness that is asked for", "witness", []string{beta, delta}, func(*Proof) {}),
+		cosigned("a cosignature of another time", "witness", []string{beta}, func(p *Proof) {
+			line(p, 1, func(s *checkpoint.Signature) { s.Bytes[7]++ })
+		}),
+		cosigned("a cosignature without a time", "witness", []string{beta}, func(p *Proof) {
+			line(p, 1, func(s *checkpoint.Signature) { clear(s.Bytes[:8]) })
+		}),
+		cosigned("a forged cosignature", "witness", []string{gamma}, func(p *Proof) {
+			line(p, 2, func(s *checkpoint.Signature) { s.Bytes[70] ^= 1 })
+		}),
+		cosigned("a cosignature by a witness under the name of another", "witness", []string{gamma}, func(p *Proof) {
+			line(p, 2, func(s *checkpoint.Signature) { s.Name = "beta.test/w" })
+		}),
+		cosigned("a line of an unknown type", "ok", []string{beta}, func(p *Proof) {
+			p.Checkpoint += checkpoint.Signature{Name: "later.test", ID: 7, Bytes: []byte("of a later type")}.String()
+		}),
+		cosigned("two lines by one key", "inclusion", []string{beta}, func(p *Proof) {
+			p.Checkpoint += p.Checkpoint[strings.LastIndex(strings.TrimSuffix(p.Checkpoint, "\n"), "\n")+1:]
+		}),
+		cosigned("a cosignature line cut short", "inclusion", []string{beta}, func(p *Proof) {
+			p.Checkpoint = strings.TrimSuffix(p.Checkpoint, "\n")
+		}),
+		cosigned("a checkpoint whose size has a zero before it", "inclusion", nil, func(p *Proof) {
+			p.Checkpoint = strings.Replace(p.Checkpoint, "\n10\n", "\n010\n", 1)
+		}),
+		vector("not logged, with a witness that is asked for", "witness", []string{beta}, func(*Proof) {}),
+	}
+}
+
+// staples are proof files as they travel with their agents.
+func (v *vectorMaker) staples() []specVector {
+	put := v.change(signed.OpPut)
+	payload, shown := v.statement(&put)
+	page := v.page()
+	digest := page.Digests[slices.IndexFunc(page.Digests, func(d signed.Digest) bool { return d.RID == put.RID })]
+	page.From, page.To, page.Digests = digest.Revision-1, digest.Revision, []signed.Digest{digest}
+	others := v.page()
+
+	good := func() *Proof {
+		record := signed.Record{JWS: v.sign("one", signed.TypeRecord, payload), Disclosures: shown}
+
+		return &Proof{Record: record.String(),
+			Page: v.sign("one", signed.TypePage, page.Payload()), Attestation: v.doc.Keys[0].Attestations[0]}
+	}
+	staple := func(name, verdict string, change func(*Proof)) specVector {
+		p := good()
+		change(p)
+
+		return specVector{Name: name, Verdict: verdict, Text: string(encodeCompact(p))}
+	}
+	paged := func(change func(*signed.Page)) func(*Proof) {
+		return func(p *Proof) {
+			changed := page
+			changed.Digests = slices.Clone(page.Digests)
+			change(&changed)
+			p.Page = v.sign("one", signed.TypePage, changed.Payload())
+		}
+	}
+	later := func(name, verdict string, seconds int64) specVector {
+		vector := staple(name, verdict, func(*Proof) {})
+		vector.At = vectorTime + seconds
+
+		return vector
+	}
+	thief := v.keys["stranger"]
+	forge := func(jws string) string {
+		dot := strings.LastIndexByte(jws, '.')
+		return jws[:dot+1] + flipped(jws[dot+1:])
+	}
+	stranger := v.svid(v.authority("another authority"), "/roster/node/1", vectorKey("SVID 3"))
+
+	return []specVector{
+		staple("a staple", "ok", func(*Proof) {}),
+		later("a second short of half an hour old", "ok", 1799),
+		later("half an hour old", "expired", 1800),
+		staple("dated a minute ahead", "ok", paged(func(p *signed.Page) { p.IssuedAt = vectorTime + 120 })),
+		staple("dated more than a minute ahead", "format", paged(func(p *signed.Page) {
+			p.IssuedAt = vectorTime + 121
+		})),
+		staple("a deadline that has passed", "expired", paged(func(p *signed.Page) {
+			p.Digests[0].Deadline = vectorTime + 60
+		})),
+		staple("a page that begins earlier", "format", paged(func(p *signed.Page) { p.From-- })),
+		staple("a page that goes on", "format", paged(func(p *signed.Page) { p.To++; p.At = max(p.At, p.To) })),
+		staple("a page of several registrations", "format", func(p *Proof) {
+			p.Page = v.sign("one", signed.TypePage, others.Payload())
+		}),
+		staple("a page of another statement", "format", paged(func(p *signed.Page) {
+			p.Digests[0].H = directory.Hash{1}
+		})),
+		staple("a page that says that it has ended", "format", paged(func(p *signed.Page) {
+			p.Digests[0] = signed.Digest{RID: digest.RID, Revision: digest.Revision, Op: signed.OpEnd, H: digest.H}
+		})),
+		staple("over 6 KiB", "format", func(p *Proof) {
+			p.Ext = []byte(`{"a":"` + strings.Repeat("x", MaxStaple) + `"}`)
+		}),
+		staple("keys beside the attestation", "format", func(p *Proof) { p.Keys = v.keyDoc }),
+		staple("a bundle beside the attestation", "format", func(p *Proof) { p.Bundle = []byte(`{"keys":[]}`) }),
+		staple("neither keys nor an attestation", "format", func(p *Proof) { p.Attestation = "" }),
+		staple("a page in place of the attestation", "format", func(p *Proof) { p.Attestation = p.Page }),
+		staple("a page by a key that is not attested", "key", func(p *Proof) {
+			p.Page = v.sign("two", signed.TypePage, page.Payload())
+		}),
+		staple("a record by a key that is not attested", "key", func(p *Proof) {
+			p.Record = signed.Record{JWS: v.sign("two", signed.TypeRecord, payload), Disclosures: shown}.String()
+		}),
+		staple("an attestation of another key", "key", func(p *Proof) {
+			p.Attestation = v.doc.Keys[1].Attestations[0]
+		}),
+		staple("attested under another authority", "key", func(p *Proof) {
+			attested, err := v.keys["one"].Attest(stranger, time.Unix(vectorTime, 0))
+			must(v.t, err)
+			p.Attestation = attested
+		}),
+		staple("a thief's key, attested under another authority", "key", func(p *Proof) {
+			attested, err := thief.Attest(stranger, time.Unix(vectorTime, 0))
+			must(v.t, err)
+			p.Attestation = attested
+			p.Page = v.sign("stranger", signed.TypePage, page.Payload())
+			p.Record = signed.Record{JWS: v.sign("stranger", signed.TypeRecord, payload), Disclosures: shown}.String()
+		}),
+		staple("a page with a forged signature", "signature", func(p *Proof) { p.Page = forge(p.Page) }),
+		staple("a disclosure withheld", "format", func(p *Proof) {
+			p.Record = signed.Record{JWS: v.sign("one", signed.TypeRecord, payload), Disclosures: shown[1:]}.String()
+		}),
 	}
 }
 

@@ -232,7 +232,9 @@ func (lib *library) furnish(t *testing.T, place string, blocks []block) {
 		}
 	}
 
-	needsSources := func(b block) bool { return b.isShell() && strings.Contains(b.text, "docs/spec/") }
+	needsSources := func(b block) bool {
+		return b.isShell() && (strings.Contains(b.text, "docs/spec/") || strings.Contains(b.text, "docs/verify/"))
+	}
 	if slices.ContainsFunc(blocks, needsSources) {
 		docs, err := filepath.Abs("../../docs")
 		if err != nil {

@@ -8,7 +8,7 @@ LISTED = {"adpage+jws": "v iss epoch aud from to at iat d", "adhead+jws": "v iss
           "adkeys+jws": "v iss epoch seq exp mesh revoked formats keys", "adattest+jws": "domain node jwk time",
           "adrec+sd-jwt": "v format iss uid op epoch rev prev iat since log reg doc"}
 DIGEST = {"put": "u r o h m x l", "renew": "u r o h m x l", "end": "u r o h", "drop": "u r o"}
-PARTS = {"header": "format", "json": "format", "record": "format", "key_unknown": "key", "key_revoked": "key"}
+PROOFS, PARTS = ("proof", "staple", "evidence"), {"header": "format", "json": "format", "record": "format", "key_unknown": "key", "key_revoked": "key"}
 class Refused(ValueError): pass
 def need(condition, verdict="json"):
     if not condition: raise Refused(verdict)
@@ -110,11 +110,24 @@ def record(text, doc, known=()):  # returns the statement with h and m
     need({"agent", "kind"} <= set(named["reg"]) if value["op"] == "put" else not shown, "record")
     need("owner" in named["reg"] or not set("registrant registered_by transferred_by imported_from".split()) & set(named["reg"]), "record")
     return value, unb64(digest(b64(jws.split(".")[1]))), unb64(digest("~".join(sorted(shown)).encode()))
+def note(text):  # a checkpoint, and its lines by the name and the id of their keys
+    body, _, tail = text.partition("\n\n")
+    parts = [re.fullmatch("— ([^ +]+) ([^ ]+)", line).groups() for line in tail.removesuffix("\n").split("\n")]
+    lines = {(name, base64.b64decode(s, validate=True)[:4]): base64.b64decode(s, validate=True)[4:] for name, s in parts}
+    need(tail.endswith("\n") and len(lines) == len(parts) and re.fullmatch("[^\n]+\n(0|[1-9][0-9]*)\n[^\n]{44}", body))
+    return body + "\n", lines
+def cosigned(p, vkey):  # C2SP tlog-cosignature
+    body, lines = note(p["checkpoint"])
+    name, _, key = vkey.split("+", 2)
+    line = lines[name, digest(name.encode() + b"\n" + base64.b64decode(key))[:4]]
+    when = int.from_bytes(line[:8], "big")
+    ed25519.Ed25519PublicKey.from_public_bytes(base64.b64decode(key)[1:]).verify(line[8:], f"cosignature/v1\ntime {when}\n{body}".encode())
+    need(when > 0)
 def logged(p, value, h, doc):  # C2SP tlog-checkpoint and signed-note; RFC 9162, 2.1.3.2
-    body, _, lines = p["checkpoint"].partition("\n\n")
-    (origin, size, root), raw = body.split("\n"), base64.b64decode(lines.split(" ")[2])
-    by = [ed(k) for k in doc["keys"] if digest(origin.encode() + b"\n\1" + b64(k["jwk"]["x"]))[:4] == raw[:4]]
-    by[0].verify(raw[4:], body.encode() + b"\n")
+    body, lines = note(p["checkpoint"])
+    origin, size, root = body.split("\n")[:3]
+    by = [(k, (origin, digest(origin.encode() + b"\n\1" + b64(k["jwk"]["x"]))[:4])) for k in doc["keys"]]
+    need([ed(k).verify(lines[name], body.encode()) for k, name in by if name in lines])
     at, last, node = p["index"], int(size) - 1, digest(b"\0\1" + b64(h))
     for part in map(b64, p["path"]):
         left = at % 2 or at == last
@@ -122,17 +135,24 @@ def logged(p, value, h, doc):  # C2SP tlog-checkpoint and signed-note; RFC 9162,
         while left and at and at % 2 == 0: at, last = at // 2, last // 2
         at, last = at // 2, last // 2
     need(p["index"] == value["log"] and last == 0 and node == base64.b64decode(root) and origin.startswith(value["iss"][9:]))
-def proof(text):
-    p = guard("format", strict, text)
-    need(set("record page keys".split()) <= set(p) <= set("record page keys bundle checkpoint index path ext crit".split()), "format")
+def proof(text, witnesses=(), staple=False, at=0):
+    p, at = guard("format", strict, text), at or AT
+    need({"record", "page"} <= set(p) <= set("record page keys attestation bundle checkpoint index path ext crit".split()), "format")
+    need(("keys" in p) != ("attestation" in p) and not {"attestation", "bundle"} <= set(p) and not (staple and len(text.encode()) > 6144), "format")
     need(("checkpoint" in p) == ("index" in p) and p.get("ext", 1) and set(p.get("crit", [])) <= set(p.get("ext", {})), "format")
     need("crit" not in p, "unsupported")
-    doc = verified(p["keys"], "adkeys+jws")
+    if "keys" in p: doc = verified(p["keys"], "adkeys+jws")
+    else:  # the key that an attestation names is the only one
+        only = guard("format", lambda: split(p["attestation"], "adattest+jws", ("alg", "typ", "x5c"))[1])
+        doc = {"revoked": [], "keys": [{"jwk": only["jwk"], "node": only["node"], "attestations": [p["attestation"]]}]}
     page, (value, h, m) = verified(p["page"], "adpage+jws", doc), record(p["record"], doc)
     named = next((d for d in page["d"] if d["u"] == value["uid"]), {})
     need((named.get("h"), named.get("m")) == (h, m), "format")
-    need(AT < named["x"], "expired")
+    need("x" in named and page["iat"] <= at + 60 and value["iss"] == page["iss"] == doc.get("iss", page["iss"]), "format")
+    need(not staple or len(page["d"]) == 1 and (page["from"], page["to"]) == (named["r"] - 1, named["r"]), "format")
+    need(at < named["x"] and (not staple or at < page["iat"] + 1800), "expired")
     if "checkpoint" in p: guard("inclusion", logged, p, value, h, doc)
+    for vkey in witnesses: guard("witness", cosigned, p, vkey)
 def evidence(text):  # two structures that an honest domain can't both have signed
     e = guard("format", strict, text)
     offence, pages, keys = guard("format", lambda: (e["offence"], e.get("pages", []), e["keys"]))
@@ -151,13 +171,14 @@ def evidence(text):  # two structures that an honest domain can't both have sign
     if offence == "E3": need(a["seq"] == b["seq"] and bodies[0] != bodies[1], "format")
     else: need(a["aud"] == b["aud"] and any((x["u"], x["r"]) == (y["u"], y["r"]) and x != y for x in a["d"] for y in b["d"]), "format")
     need(False, "equivocation")
-def verdict(file, text, critical=(), h="", m="", **_):
+def verdict(file, text, critical=(), h="", m="", witnesses=(), at=0, **_):
     try:
-        if file in ("proof", "evidence"): (proof if file == "proof" else evidence)(text)
+        if file == "evidence": evidence(text)
+        elif file in PROOFS: proof(text, witnesses, file == "staple", at)
         elif file == "attestation": attested(text)
         elif file == "record": need(record(text, DOC, critical)[1:] == (h, m), "h or m")
         else: verified(text, {"page": "adpage+jws", "head": "adhead+jws"}.get(file, "adkeys+jws"), None if "key" in file else DOC, critical)
-    except Refused as refused: return PARTS.get(str(refused), str(refused)) if file in ("proof", "evidence") else str(refused)
+    except Refused as refused: return PARTS.get(str(refused), str(refused)) if file in PROOFS else str(refused)
     return "ok"
 HERE = pathlib.Path(__file__).parent
 KEYS = json.loads((HERE / "keys.json").read_text())
