@@ -56,6 +56,29 @@ func TestAnOldFindingRenewsNothing(t *testing.T) {
 	}
 }
 
+// An agent is probed at the configured interval, and more often if its registration is to be renewed:
+// twice within its lifetime.
+//
+// Requirement: AD-044
+func TestTheIntervalFitsTheLifetime(t *testing.T) {
+	for _, x := range []struct {
+		renews   bool
+		lifetime uint32
+		want     time.Duration
+	}{
+		{false, 600, time.Hour}, {true, 600, 4 * time.Minute}, {true, 9000, time.Hour}, {true, 86400, time.Hour},
+	} {
+		p := &Prober{cfg: ProberConfig{Interval: time.Hour}}
+		if x.renews {
+			p.cfg.Renew = &Renewer{}
+		}
+
+		if got := p.interval(&directory.Entry{Lifetime: x.lifetime}); got != x.want {
+			t.Errorf("a lifetime of %d s, renewed: %t: every %v, want %v", x.lifetime, x.renews, got, x.want)
+		}
+	}
+}
+
 // A domain is one member's consensus and index, and the agents of its registrations.
 type domain struct {
 	*testing.T
