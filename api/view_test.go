@@ -142,6 +142,7 @@ func TestFederatedCopy(t *testing.T) {
 			"received_at": "2026-06-01T12:00:00.001Z",
 			"received_from": "gamma.test",
 			"verification": {"state": "verified", "key": "kid", "logged": false,
+				"witnessed": false,
 				"checked_at": "2026-06-01T12:00:00.002Z"}
 		}
 	}`))

@@ -216,6 +216,26 @@ type Inclusion struct {
 	Log   string // the name of the log
 	Index uint64
 	At    int64 // when it was appended; Unix seconds
+	// Witnesses have cosigned a checkpoint that covers it; nil unless they are the quorum that is asked for.
+	Witnesses *Witnesses
+}
+
+// Witnesses are those that have cosigned a checkpoint. They are never modified.
+type Witnesses []Witnessed
+
+// A Witnessed is the cosignature of a witness.
+type Witnessed struct {
+	Name string // of its key
+	At   int64  // Unix seconds
+}
+
+// Equal reports whether both are nil, or the same.
+func (w *Witnesses) Equal(other *Witnesses) bool {
+	if w == nil || other == nil {
+		return w == other
+	}
+
+	return slices.Equal(*w, *other)
 }
 
 // sortDomains sorts domains by name, each once.

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -21,10 +22,12 @@ type ledgers struct {
 	store   *consensus.Store
 	keyring *trust.Keyring
 	mesh    *federation.Mesh
+
+	witnesses *witnesses
 }
 
 func (n *Node) ledgers() ledgers {
-	return ledgers{n.cfg.TrustDomain, n.cfg.PublicURL, n.store, n.keyring, n.mesh}
+	return ledgers{n.cfg.TrustDomain, n.cfg.PublicURL, n.store, n.keyring, n.mesh, &n.witnessing.witnesses}
 }
 
 // logged returns where a registration's statement is in the ledger of its origin, as far as this
@@ -34,7 +37,10 @@ func (n *Node) logged(e *directory.Entry) (directory.Inclusion, bool) {
 		return n.mesh.Logged(e)
 	}
 
-	return n.store.Logs.Included(e)
+	at, logged := n.store.Logs.Included(e)
+	n.witnessing.of(&at)
+
+	return at, logged
 }
 
 // origin is the name of an epoch's log, and of the keys that sign for it.
@@ -57,7 +63,28 @@ func (l ledgers) Checkpoint(epoch uint64) (string, error) {
 		return "", unavailableLedger(ledger.ErrIncomplete)
 	}
 
-	return l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
+	tree, cosignatures := l.shown(epoch, tree, 0)
+	note, err := l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
+
+	return note + cosignatures, err
+}
+
+// shownFor is how long the checkpoint that witnesses have cosigned is shown in place of a newer one.
+const shownFor = time.Minute
+
+// shown returns the tree of the checkpoint that is shown of a log, and its cosignatures: the newest one
+// that is cosigned, unless that is old or smaller than least.
+func (l ledgers) shown(epoch uint64, tree ledger.Tree, least uint64) (shown ledger.Tree, cosignatures string) {
+	own := l.store.Cosignatures()
+
+	switch {
+	case own.Epoch != epoch || own.Size < least || own.Size > tree.Size:
+		return tree, ""
+	case own.Size < tree.Size && time.Since(time.Unix(own.At, 0)) > shownFor:
+		return tree, ""
+	}
+
+	return ledger.Tree{Size: own.Size, Root: own.Root}, own.Lines
 }
 
 // sign signs a checkpoint by this node's key.
@@ -71,7 +98,7 @@ func (l ledgers) sign(c checkpoint.Checkpoint) (string, error) {
 }
 
 // Policy implements api/ledger.Log: the keys of the key document, each of which signs
-// checkpoints.
+// checkpoints, and the witnesses.
 func (l ledgers) Policy(epoch uint64) (string, error) {
 	if _, _, err := l.store.Logs.Log(epoch); err != nil {
 		return "", err
@@ -82,7 +109,7 @@ func (l ledgers) Policy(epoch uint64) (string, error) {
 		return "", directory.Refuse(directory.Unavailable, "the domain has no key document yet; try again later")
 	}
 
-	policy := checkpoint.Policy{Quorum: checkpoint.NoQuorum}
+	policy := checkpoint.Policy{}
 
 	for _, key := range doc.Keys {
 		if _, err := doc.Key(key.KeyID()); err == nil {
@@ -92,6 +119,8 @@ func (l ledgers) Policy(epoch uint64) (string, error) {
 			})
 		}
 	}
+
+	l.witnesses.amend(&policy)
 
 	return policy.Text(), nil
 }
@@ -157,6 +186,13 @@ func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths
 		return "", nil, err
 	}
 
+	least := uint64(0)
+	for _, index := range indexes {
+		least = max(least, index+1)
+	}
+
+	tree, cosignatures := l.shown(epoch, tree, least)
+
 	for _, index := range indexes {
 		path, err := log.Prove(tree, index)
 		if err != nil {
@@ -168,7 +204,7 @@ func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths
 
 	note, err = l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
 
-	return note, paths, err
+	return note + cosignatures, paths, err
 }
 
 // past returns the history of a registration: of this domain as it was kept, and of another one what

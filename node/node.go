@@ -127,6 +127,7 @@ type Node struct {
 	misconduct *misconductReporter
 	removals   removals // of peerings, of late
 	logs       *witness.Logs
+	witnessing *witnessing
 
 	server   *http.Server // of the API
 	draining atomic.Bool

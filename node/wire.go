@@ -142,6 +142,7 @@ func registerMetrics(n *Node) {
 		Finder:   n.finder,
 		Findings: n.findings,
 		Bundles:  n.keeper,
+		Cosigned: n.witnessing.leaves,
 
 		RecordsLimit: n.cfg.Limits.RecordsPerPeer,
 		BytesLimit:   n.cfg.Limits.BytesPerPeer,
@@ -576,6 +577,8 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 			n.log.Error("federation has stopped", "err", err)
 		}
 	})
+
+	startWitnesses(n, env.Stretch)
 
 	n.life.loop("quotas", func(ctx context.Context) {
 		metrics.WatchQuotas(ctx, n.log, func() []metrics.QuotaUse { return metrics.QuotaUses(n.store, n.mesh) })

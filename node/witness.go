@@ -1,14 +1,23 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/witness"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // witnessStore is the domain's memory of the checkpoints that it has cosigned.
@@ -70,4 +79,254 @@ func (n *Node) newWitness() *witness.Witness {
 	return witness.New(witness.Config{
 		PublicURL: n.cfg.PublicURL, Logs: n.logs, Store: witnessStore{n.store}, Keys: n.keyring,
 	})
+}
+
+// witnesses knows who cosigns the domain's own ledger: its active peers, and the outside
+// witnesses of the configuration.
+type witnesses struct {
+	domain   spiffeid.TrustDomain
+	cfg      config.Witness
+	keyring  *trust.Keyring
+	peerings func() []directory.Peering
+	stated   func(peer spiffeid.TrustDomain) []string // further addresses of its nodes
+	client   func(peer spiffeid.TrustDomain) *http.Client
+	outside  *http.Client
+}
+
+// targets returns the witnesses to ask. A peer whose nodes have no cosigning key yet is none.
+func (w *witnesses) targets() (targets []witness.Target) {
+	for _, peering := range w.peerings() {
+		keys := w.keysOf(peering)
+		if len(keys) == 0 {
+			continue
+		}
+
+		target := witness.Target{
+			Name: peering.Domain.Name(), Keys: keys, Every: w.cfg.Every, Client: w.client(peering.Domain),
+		}
+		for _, base := range slices.Concat(peering.Addresses, w.stated(peering.Domain)) {
+			target.URLs = append(target.URLs, base+witness.Prefix)
+		}
+
+		targets = append(targets, target)
+	}
+
+	for _, one := range w.cfg.Witnesses {
+		if key, err := checkpoint.ParseVerifierKey(one.VKey); err == nil { // it was validated
+			targets = append(targets, witness.Target{
+				Name: key.Name, URLs: []string{one.URL}, Keys: []checkpoint.VerifierKey{key},
+				Every: cmp.Or(one.Every, w.cfg.Every), Client: w.outside,
+			})
+		}
+	}
+
+	return targets
+}
+
+// keysOf returns the keys by which an active peer cosigns, one for each name.
+func (w *witnesses) keysOf(peering directory.Peering) (keys []checkpoint.VerifierKey) {
+	if peering.State != directory.PeeringActive {
+		return nil
+	}
+
+	for _, key := range w.keyring.WitnessKeys(peering.Domain) {
+		if !slices.ContainsFunc(keys, func(k checkpoint.VerifierKey) bool { return k.Name == key.Name }) {
+			keys = append(keys, key) // a former key of the node comes behind
+		}
+	}
+
+	return keys
+}
+
+// groupOfWitnesses is the name of the policy's group of all witnesses.
+const groupOfWitnesses = "witnesses"
+
+// amend adds the witnesses to the policy of a ledger, a group for each peer, and their quorum.
+func (w *witnesses) amend(policy *checkpoint.Policy) {
+	var all []string
+
+	for _, target := range w.targets() {
+		url := ""
+		if len(target.URLs) > 0 {
+			url = target.URLs[0]
+		}
+
+		var names []string
+		for _, key := range target.Keys {
+			names = append(names, key.Name)
+			policy.Witnesses = append(policy.Witnesses, checkpoint.PolicyWitness{Name: key.Name, Key: key, URL: url})
+		}
+
+		all = append(all, target.Name)
+		if target.Client != w.outside {
+			policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{
+				Name: target.Name, Threshold: 1, Members: names,
+			})
+		}
+	}
+
+	policy.Quorum = checkpoint.NoQuorum
+	if quorum := min(w.cfg.Quorum, len(all)); quorum > 0 {
+		policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{
+			Name: groupOfWitnesses, Threshold: quorum, Members: all,
+		})
+		policy.Quorum = groupOfWitnesses
+	}
+}
+
+// ownLedger is the domain's ledger for the asker of its witnesses.
+type ownLedger struct{ ledgers }
+
+// Leads implements witness.Ledger.
+func (l ownLedger) Leads() bool { return l.store.IsLeader() && l.store.IsWitness() }
+
+// Checkpoint implements witness.Ledger.
+func (l ownLedger) Checkpoint() (string, error) {
+	epoch, tree := l.store.Logs.Tree()
+
+	log, _, err := l.store.Logs.Log(epoch)
+	if err != nil {
+		return "", err
+	}
+
+	if _, missing := log.Missing(); missing {
+		return "", unavailableLedger(ledger.ErrIncomplete)
+	}
+
+	return l.sign(checkpoint.Checkpoint{Origin: l.origin(epoch), Size: tree.Size, Root: tree.Root})
+}
+
+// Consistency implements witness.Ledger.
+func (l ownLedger) Consistency(old uint64, c checkpoint.Checkpoint) ([]directory.Hash, error) {
+	log, _, err := l.store.Logs.Log(l.Epoch())
+	if err != nil {
+		return nil, err
+	}
+
+	proof, err := log.Consistency(ledger.Tree{Size: c.Size, Root: c.Root}, old)
+
+	return proof, unavailableLedger(err)
+}
+
+// Cosigned implements witness.Ledger.
+func (l ownLedger) Cosigned() (size uint64, lines string) {
+	own := l.store.Cosignatures()
+	return own.Size, own.Lines
+}
+
+// Keep implements witness.Ledger.
+func (l ownLedger) Keep(ctx context.Context, c checkpoint.Checkpoint, lines string) error {
+	return l.store.KeepCosignatures(ctx, consensus.Cosignatures{
+		Epoch: l.Epoch(), Size: c.Size, Root: c.Root, Lines: lines,
+	})
+}
+
+// A cosigned is the newest checkpoint of the own ledger of which this node knows cosignatures.
+type cosigned struct {
+	log       string
+	size      uint64
+	witnesses *directory.Witnesses // nil without the quorum
+	asked     bool                 // the policy has a quorum
+}
+
+// witnessing judges the cosignatures of the domain's ledger by its own policy.
+type witnessing struct {
+	witnesses witnesses
+	store     *consensus.Store
+	latest    atomic.Pointer[cosigned]
+}
+
+// run follows the cosignatures until ctx ends.
+func (w *witnessing) run(ctx context.Context) {
+	for {
+		changed := w.store.Agreed()
+		w.judge()
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-time.After(witnessingEvery): // the keys of witnesses change too
+		}
+	}
+}
+
+const witnessingEvery = 30 * time.Second
+
+// judge finds the witnesses of the newest cosignatures.
+func (w *witnessing) judge() {
+	own := w.store.Cosignatures()
+
+	policy := &checkpoint.Policy{}
+	w.witnesses.amend(policy)
+
+	found := &cosigned{
+		log: directory.LogName(w.witnesses.domain, own.Epoch), size: own.Size,
+		asked: policy.Quorum != checkpoint.NoQuorum,
+	}
+	if own.Size > 0 && found.asked {
+		c := checkpoint.Checkpoint{Origin: found.log, Size: own.Size, Root: own.Root}
+		found.witnesses = witnessesOf(policy, c, own.Lines)
+	}
+
+	if last := w.latest.Load(); last == nil || last.log != found.log || last.size != found.size ||
+		last.asked != found.asked || !last.witnesses.Equal(found.witnesses) {
+		w.latest.Store(found)
+	}
+}
+
+// witnessesOf returns the witnesses of a checkpoint, if they are the quorum of a policy.
+func witnessesOf(policy *checkpoint.Policy, c checkpoint.Checkpoint, lines string) *directory.Witnesses {
+	signatures, err := checkpoint.ParseSignatures(lines)
+	if err != nil {
+		return nil
+	}
+
+	found, err := policy.Judge(&checkpoint.Note{Checkpoint: c, Text: c.Text(), Signatures: signatures})
+	if err != nil || !found.Quorum {
+		return nil
+	}
+
+	by := &directory.Witnesses{}
+	for _, one := range found.Witnesses {
+		*by = append(*by, directory.Witnessed{Name: one.Witness.Name, At: one.At.Unix()})
+	}
+
+	return by
+}
+
+// leaves returns how many leaves the witnesses have cosigned; asked is false while none are asked for.
+func (w *witnessing) leaves() (leaves uint64, asked bool) {
+	c := w.latest.Load()
+
+	switch {
+	case c == nil:
+		return 0, false
+	case c.witnesses == nil:
+		return 0, c.asked
+	default:
+		return c.size, c.asked
+	}
+}
+
+// of adds to a place in the ledger who has cosigned a checkpoint that covers it.
+func (w *witnessing) of(at *directory.Inclusion) {
+	if c := w.latest.Load(); c != nil && c.log == at.Log && at.Index < c.size {
+		at.Witnesses = c.witnesses
+	}
+}
+
+// startWitnesses has the domain's ledger cosigned, and follows the cosignatures.
+func startWitnesses(n *Node, pace federation.Stretch) {
+	n.witnessing = &witnessing{store: n.store, witnesses: witnesses{
+		domain: n.cfg.TrustDomain, cfg: n.cfg.Witness, keyring: n.keyring, peerings: n.agreements.List,
+		stated: n.mesh.StatedAddresses, client: n.client, outside: trust.PinnedClient(&http.Transport{}),
+	}}
+
+	asker := witness.NewAsker(witness.AskerConfig{
+		Ledger: ownLedger{n.ledgers()}, Targets: n.witnessing.witnesses.targets, Logger: n.log,
+		Asked: n.metrics.Submitted, Pace: pace,
+	})
+	n.life.loop("witnesses", asker.Run)
+	n.life.loop("cosignatures", n.witnessing.run)
 }

@@ -152,6 +152,8 @@ func (r *Renderer) appendLogged(data []byte, entry *directory.Entry, opt Options
 	at, logged := r.logged(entry)
 
 	data = response.AppendBool(data, "logged", logged)
+
+	data = response.AppendBool(data, "witnessed", at.Witnesses != nil)
 	if !logged || opt.Brief {
 		return data
 	}
@@ -159,7 +161,28 @@ func (r *Renderer) appendLogged(data []byte, entry *directory.Entry, opt Options
 	data = strictjson.AppendText(append(strictjson.AppendRaw(data, "log", nil), '{'), "origin", at.Log)
 	data = strictjson.AppendUint(data, "index", at.Index)
 
-	return append(response.AppendTime(data, "at", at.At*1000), '}')
+	data = append(response.AppendTime(data, "at", at.At*1000), '}')
+
+	return appendWitnesses(data, at.Witnesses)
+}
+
+// appendWitnesses appends who has cosigned a checkpoint that covers the statement.
+func appendWitnesses(data []byte, witnesses *directory.Witnesses) []byte {
+	if witnesses == nil {
+		return data
+	}
+
+	data = append(strictjson.AppendName(data, "witnesses"), '[')
+	for i, witness := range *witnesses {
+		if i > 0 {
+			data = append(data, ',')
+		}
+
+		data = strictjson.AppendText(append(data, '{'), "name", witness.Name)
+		data = append(response.AppendTime(data, "at", witness.At*1000), '}')
+	}
+
+	return append(data, ']')
 }
 
 // logged returns where a registration's statement is in its origin's ledger, if that is known here.

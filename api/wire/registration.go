@@ -155,10 +155,21 @@ type Verification struct {
 	// the directory that answered has compared that ledger with what its origin signed.
 	Logged bool `json:"logged"`
 	// Log is where; nil unless it is logged, and in lists.
-	Log       *Inclusion `json:"log"`
-	CheckedAt time.Time  `json:"checked_at"`
+	Log *Inclusion `json:"log"`
+	// Witnessed is whether the witnesses that its origin's policy asks for have cosigned the ledger with
+	// its statement.
+	Witnessed bool `json:"witnessed"`
+	// Witnesses have cosigned it; nil unless it is witnessed, and in lists.
+	Witnesses []Cosignature `json:"witnesses"`
+	CheckedAt time.Time     `json:"checked_at"`
 	// Probe is the agent's own description, compared; nil if it was not asked.
 	Probe *Probe `json:"probe"`
+}
+
+// A Cosignature is when a witness has cosigned a checkpoint of a ledger.
+type Cosignature struct {
+	Name string    `json:"name"` // of the witness's key
+	At   time.Time `json:"at"`
 }
 
 // An Inclusion is where a registration's statement is in a ledger.

@@ -133,7 +133,7 @@ func everyCommand() []Command {
 		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, append(make([]byte, 31), 2)}},
 		{Cosign: &Cosign{"beta.test/roster/1793491200", 3, 4, directory.Hash{5},
 			"beta.test/roster/1793491200\n4\nBQ==\n\n— beta.test/roster/1793491200 AAAA\n"}},
-		{Witnessed: &Witnessed{1793491200, 3, directory.Hash{5}, "— beta.test/roster/1793491200/witness AAAA\n"}},
+		{Witnessed: &Witnessed{1793491200, 3, directory.Hash{5}, "— beta.test/roster/1793491200/witness AAAA\n", 0}},
 	}
 }
 
@@ -288,7 +288,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	}
 
 	s.witness.put(CosignedLog{"beta.test/roster/1793491200", 4, directory.Hash{5}, "note", genesis / 1000})
-	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n"}
+	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n", 7}
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 

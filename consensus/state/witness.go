@@ -49,7 +49,8 @@ type Witnessed struct {
 	Epoch uint64         `cbor:"1,keyasint"`
 	Size  uint64         `cbor:"2,keyasint"`
 	Root  directory.Hash `cbor:"3,keyasint"`
-	Lines string         `cbor:"4,keyasint"` // as in a signed note
+	Lines string         `cbor:"4,keyasint"`           // as in a signed note
+	At    int64          `cbor:"5,keyasint,omitempty"` // set by apply: Unix seconds of committed time
 }
 
 // A Witness has what the domain has cosigned of other logs, and the cosignatures of its own.
@@ -181,6 +182,7 @@ func (w *Witness) keep(c *Witnessed) error {
 	}
 
 	w.own = *c
+	w.own.At = w.history.now / 1000
 
 	return nil
 }

@@ -148,14 +148,14 @@ func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
 		w  Witnessed
 		ok bool
 	}{
-		{Witnessed{epoch, size, directory.Hash{1}, "— a b\n"}, false},
-		{Witnessed{epoch, size + 1, root, "— a b\n"}, false},
-		{Witnessed{epoch - 1, size, root, "— a b\n"}, false},
-		{Witnessed{epoch, size, root, ""}, false},
-		{Witnessed{epoch, size, root, strings.Repeat("x", MaxCosignatures+1)}, false},
-		{Witnessed{epoch, size, root, "— a b\n"}, true},
-		{Witnessed{epoch, size - 1, directory.Hash{1}, "— a b\n"}, false},
-		{Witnessed{epoch, size, root, "— a b\n— c d\n"}, true},
+		{Witnessed{epoch, size, directory.Hash{1}, "— a b\n", 0}, false},
+		{Witnessed{epoch, size + 1, root, "— a b\n", 0}, false},
+		{Witnessed{epoch - 1, size, root, "— a b\n", 0}, false},
+		{Witnessed{epoch, size, root, "", 0}, false},
+		{Witnessed{epoch, size, root, strings.Repeat("x", MaxCosignatures+1), 0}, false},
+		{Witnessed{epoch, size, root, "— a b\n", 0}, true},
+		{Witnessed{epoch, size - 1, directory.Hash{1}, "— a b\n", 0}, false},
+		{Witnessed{epoch, size, root, "— a b\n— c d\n", 0}, true},
 	} {
 		if r := d.at(1, Command{Witnessed: &step.w}); (r.Err == nil) != step.ok {
 			t.Errorf("%+v: got %v", step, r.Err)

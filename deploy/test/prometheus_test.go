@@ -164,7 +164,7 @@ var (
 
 // knownLabels have few values; no metric is labelled by an agent, a path or a query.
 var knownLabels = []string{"origin", "peer", "code", "method", "route", "status", "le", "direction", "pool", "state",
-	"reason", "class", "listener", "place", "format", "fate", "version", "member", "verdict"}
+	"reason", "class", "listener", "place", "format", "fate", "version", "member", "verdict", "witness", "outcome"}
 
 // Every series in the rules and the dashboard exists in a running node.
 //

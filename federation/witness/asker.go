@@ -31,8 +31,8 @@ type Ledger interface {
 	Leads() bool
 	// Checkpoint returns the newest checkpoint, signed by this node.
 	Checkpoint() (note string, err error)
-	// Consistency returns the proof that the ledger of a size continues the one of a smaller size.
-	Consistency(old, size uint64) ([]directory.Hash, error)
+	// Consistency returns the proof that a checkpoint continues the ledger of a smaller size.
+	Consistency(old uint64, c checkpoint.Checkpoint) ([]directory.Hash, error)
 	// Cosigned returns the cosignatures that are kept and the size of their checkpoint; 0 without any.
 	Cosigned() (size uint64, lines string)
 	// Keep keeps the cosignatures of a checkpoint, for all members.
@@ -242,7 +242,7 @@ func (a *Asker) submit(ctx context.Context, target Target, url string, state *as
 	old := min(state.size, note.Size)
 
 	for range 2 {
-		proof, err := a.cfg.Ledger.Consistency(old, note.Size)
+		proof, err := a.cfg.Ledger.Consistency(old, note.Checkpoint)
 		if err != nil {
 			return "", err
 		}

@@ -36,6 +36,8 @@ type Collector struct {
 	Finder   *discovery.Finder
 	Findings *probe.Findings // nil if nothing is probed
 	Bundles  *peering.BundleKeeper
+	// Cosigned returns the leaves of the ledger that witnesses have cosigned, if any are asked for.
+	Cosigned func() (leaves uint64, asked bool)
 
 	RecordsLimit, BytesLimit uint64 // of a peer whose peering has none
 }
@@ -109,6 +111,8 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return float64(s.Store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
 		value(func(s *snapshot) float64 { leaves, _ := s.Store.Ledger(); return float64(leaves) })),
+	gauge("ledger_cosigned_leaves", "Leaves of the own domain's ledger under the newest checkpoint that its witnesses "+
+		"have cosigned; absent while none are asked for.", (*snapshot).cosignedLeaves),
 	gauge("clock_skew_seconds", "Time by which this node's clock is ahead of its leader's, or behind if negative, "+
 		"while that is too much to be ready; else 0.",
 		value(func(s *snapshot) float64 { return s.Store.Clock().Skew.Seconds() })),
@@ -239,6 +243,12 @@ func (s *snapshot) silentMembers(emit emit) {
 		if !member.Leader {
 			emit(oneIf(member.State == consensus.ContactSilent), member.ID.String())
 		}
+	}
+}
+
+func (s *snapshot) cosignedLeaves(emit emit) {
+	if leaves, asked := s.Cosigned(); asked {
+		emit(float64(leaves))
 	}
 }
 

@@ -35,6 +35,7 @@ type Set struct {
 	Forbids     prometheus.Counter
 	Unchecked   *prometheus.CounterVec
 	Misconduct  *prometheus.CounterVec
+	submissions *prometheus.CounterVec
 }
 
 // The reasons for commands that were not checked.
@@ -96,6 +97,12 @@ func New(version string) *Set {
 			"reason"),
 	}
 
+	m.submissions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace,
+		Name:      "witness_submissions_total",
+		Help: "Checkpoints of the own ledger that this node, as the leader, has submitted to a witness, by " +
+			"outcome: cosigned or failed.",
+	}, []string{"witness", "outcome"})
 	m.Misconduct = counterVec("raft_misconduct_total",
 		"Messages of other members that this node refused as false, by what they were about: the key of "+
 			"the member may be stolen. The log names it.", "reason")
@@ -106,7 +113,8 @@ func New(version string) *Set {
 	build.WithLabelValues(version).Set(1)
 
 	m.Registry.MustRegister(
-		build, m.Proofs, m.Unsent, m.Forbids, m.Unchecked, m.Misconduct, m.requests, m.handshakes, m.credentials,
+		build, m.Proofs, m.Unsent, m.Forbids, m.Unchecked, m.Misconduct, m.submissions, m.requests, m.handshakes,
+		m.credentials,
 		m.Probes, m.shed, m.refused, m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -172,4 +180,14 @@ func (m *Set) Observe(method, route string, status int, took time.Duration) {
 	if route != "" {
 		m.requests.WithLabelValues(method, route, code).Observe(took.Seconds())
 	}
+}
+
+// Submitted counts a checkpoint that was submitted to a witness.
+func (s *Set) Submitted(witness string, err error) {
+	outcome := "cosigned"
+	if err != nil {
+		outcome = "failed"
+	}
+
+	s.submissions.WithLabelValues(witness, outcome).Inc()
 }

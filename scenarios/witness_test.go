@@ -1,0 +1,116 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// witnessedAt returns nil if a node of an agent's domain shows it as logged, and as witnessed or not.
+func witnessedAt(n *mesh.Node, agent *mesh.Agent, want bool) error {
+	text, err := file(n, "/ad/r/"+agent.RID)
+	if err != nil {
+		return err
+	}
+
+	var shown struct {
+		Provenance struct {
+			Verification struct {
+				Logged    bool             `json:"logged"`
+				Witnessed bool             `json:"witnessed"`
+				Witnesses []map[string]any `json:"witnesses"`
+			} `json:"verification"`
+		} `json:"provenance"`
+	}
+	if err := json.Unmarshal([]byte(text), &shown); err != nil {
+		return err
+	}
+
+	is := shown.Provenance.Verification
+	if !is.Logged || is.Witnessed != want || want != (len(is.Witnesses) > 0) {
+		return fmt.Errorf("%s shows %s as %+v", n.Name, agent.Name, is)
+	}
+
+	for _, witness := range is.Witnesses {
+		if name, _ := witness["name"].(string); !strings.HasPrefix(name, "beta.test/roster/") {
+			return fmt.Errorf("%s says that %v has cosigned", n.Name, witness)
+		}
+	}
+
+	return nil
+}
+
+// Peers cosign each other's ledgers: what is registered is witnessed within 15 seconds, at every member,
+// and a stranger's verifier believes the checkpoint by the policy file, which asks for a peer. While the
+// witness can't be reached, nothing is held up, and what is new is not witnessed.
+//
+// Requirement: MESH-023, LOG-013, LOG-006
+func TestPeersWitnessEachOther(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
+		alpha := m.Domain("alpha.test")
+
+		everywhere := func(agent *mesh.Agent, want bool) func() error {
+			return func() (err error) {
+				for _, n := range alpha.Nodes {
+					err = errors.Join(err, witnessedAt(n, agent, want))
+				}
+
+				return err
+			}
+		}
+
+		ada := m.Register("alpha.test", "ada", 3600)
+		m.Eventually(15*time.Second, "ada is witnessed", everywhere(ada, true))
+
+		for _, n := range alpha.Nodes {
+			found, err := judgeLedger(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if found.policy == nil || found.tree.N == 0 {
+				t.Errorf("%s shows %+v", n.Name, found.tree)
+			}
+		}
+
+		epoch := strings.SplitN(must(file(alpha.Nodes[0], "/log/checkpoint")), "\n", 2)[0]
+		policy := must(file(alpha.Nodes[0], "/log/"+epoch[strings.LastIndexByte(epoch, '/')+1:]+"/policy"))
+
+		if !strings.Contains(policy, "group beta.test any ") || !strings.Contains(policy, "quorum witnesses\n") {
+			t.Errorf("the policy is %s", policy)
+		}
+
+		m.CutOff("beta.test")
+		bob := m.Register("alpha.test", "bob", 3600)
+
+		m.Eventually(time.Second, "bob is logged", everywhere(bob, false))
+		m.Sleep(90 * time.Second)
+
+		if err := errors.Join(everywhere(bob, false)(), everywhere(ada, true)()); err != nil {
+			t.Error(err)
+		}
+
+		// A newer checkpoint without cosignatures is shown in the end.
+		if text := must(file(alpha.Nodes[0], "/log/checkpoint")); strings.Contains(text, "/witness/") {
+			t.Errorf("an old checkpoint is shown: %s", text)
+		}
+
+		m.Heal()
+		m.Eventually(3*time.Minute, "bob is witnessed", everywhere(bob, true))
+	})
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+
+	return value
+}
