@@ -200,6 +200,82 @@ func TestAppliedCommandsHaveOneLine(t *testing.T) {
 	}
 }
 
+// A trail whose first lines are gone is not whole, unless a line says which of them were removed.
+//
+// Requirement: SEC-013
+func TestATrailBeginsWhereItSays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 1<<20, 3)
+
+	for range 5 {
+		must(t, intend(a, directory.AuditEvent{Action: "register"}))
+	}
+
+	must(t, a.Close())
+
+	begins := func(text string) *Fault {
+		var verifier Verifier
+
+		for line := range strings.Lines(text) {
+			if fault := verifier.Line([]byte(strings.TrimSuffix(line, "\n"))); fault != nil {
+				t.Fatal(fault)
+			}
+		}
+
+		return verifier.Begin()
+	}
+
+	whole := trailText(t, path)
+	if fault := begins(whole); fault != nil {
+		t.Errorf("the whole trail: %v", fault)
+	}
+
+	_, rest, _ := strings.Cut(whole, "\n")
+	if fault := begins(rest); fault == nil {
+		t.Error("a trail without its first line is whole")
+	}
+
+	rotated := filepath.Join(t.TempDir(), "audit.jsonl")
+	a = openLog(t, rotated, 1000, 3)
+
+	for range 40 {
+		must(t, intend(a, directory.AuditEvent{Action: "register"}))
+	}
+
+	must(t, a.Close())
+
+	if text := trailText(t, rotated); strings.Contains(text, `"n":1,`) {
+		t.Errorf("nothing was removed:\n%s", text)
+	} else if fault := begins(text); fault != nil {
+		t.Errorf("a trail that says what was removed: %v", fault)
+	}
+}
+
+// A change that another member brought has one line, though a member that starts applies a part of its log
+// again.
+//
+// Requirement: SEC-012
+func TestBroughtChangesHaveOneLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+	for start := range uint64(3) {
+		a := openLog(t, path, 1<<20, 5)
+		for revision := range 4 + start {
+			must(t, a.Brought(directory.AuditEvent{
+				Action: "register", Actor: identity(t, "spiffe://alpha.test/agent/ada"),
+				Change: directory.Position{Epoch: 7, Revision: revision + 1},
+			}))
+		}
+
+		must(t, a.Close())
+	}
+
+	text := trailText(t, path)
+	if n := strings.Count(text, `"action":"register"`); n != 6 {
+		t.Errorf("6 changes have %d lines:\n%s", n, text)
+	}
+}
+
 // A command has one line, though the file that has it has been rotated away before the member
 // starts and applies a part of its log again.
 //

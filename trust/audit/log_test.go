@@ -251,6 +251,39 @@ func TestAuditLines(t *testing.T) {
 	}
 }
 
+// A trail without an age keeps its lines, however old they are.
+//
+// Requirement: AI-018
+func TestAuditWithoutAnAgeKeepsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+		a, err := Open(path, Options{Size: 1000, Files: 9, Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+
+		ctx, cancel := context.WithCancel(t.Context())
+
+		var loop sync.WaitGroup
+		loop.Go(func() { a.Run(ctx) })
+
+		const lines = 25 // of several files
+		for range lines {
+			must(t, intend(a, directory.AuditEvent{Action: "register"}))
+		}
+
+		time.Sleep(400 * 24 * time.Hour)
+		synctest.Wait()
+
+		if n := strings.Count(trailText(t, path), `"phase":"intent"`); n != lines {
+			t.Errorf("after a year %d of %d lines are kept", n, lines)
+		}
+
+		cancel()
+		loop.Wait()
+		must(t, a.Close())
+	})
+}
+
 // Lines go by their age, at start and while the node runs, however few there are: none
 // is kept for longer than one file's part beyond what was asked for.
 //

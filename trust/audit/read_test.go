@@ -149,6 +149,12 @@ func TestAPageIsBounded(t *testing.T) {
 //
 // Requirement: TRUST-015, SEC-012
 func TestTheTailOfALog(t *testing.T) {
+	for _, line := range []string{`{"phase":"applied","action":`, `{"phase":"applied","n":"1"}`, `{"n":1}`, ``} {
+		if entry, err := ParseEntry([]byte(line)); err == nil {
+			t.Errorf("%q is taken as the line %+v", line, entry)
+		}
+	}
+
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	now := time.Now().UTC()
 
