@@ -192,7 +192,8 @@ var layers = map[string][]string{
 		"trust/audit", "node/metrics", "node/port"},
 	// floor 4
 	// its tests run the whole program
-	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
+	"cmd/roster": {"cmd/roster/authority", "cmd/roster/ledger", "cmd/roster/setup", "cmd/roster/agents",
+		"cmd/roster/catalog",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/release",
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
 		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed", "directory/spelling"},
@@ -205,6 +206,8 @@ var layers = map[string][]string{
 		"directory/names",
 		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
 		"directory/kinds", "directory/strictjson"},
+	"cmd/roster/ledger": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "directory",
+		"directory/checkpoint", "trust"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator", "directory/checkpoint"},
@@ -294,6 +297,7 @@ var homes = map[string][]string{
 	"golang.org/x/term":                      {"cmd/roster/cli"}, // whether a person reads or answers
 	"github.com/spf13/cobra": {"cmd/roster", "cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents",
 		"cmd/roster/catalog",
+		"cmd/roster/ledger",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
 		"cmd/roster/release",
 		"cmd/roster/connect", "cmd/roster/cli"},
@@ -326,7 +330,8 @@ var homes = map[string][]string{
 	// what stays in the domain
 	"github.com/fxamacker/cbor/v2": {"consensus", "consensus/message", "consensus/state", "federation/store"},
 	// semver, sumdb/tlog
-	"golang.org/x/mod":                   {"consensus", "consensus/state", "directory/checkpoint", "directory/ledger"},
+	"golang.org/x/mod": {"consensus", "consensus/state", "directory/checkpoint", "directory/ledger",
+		"cmd/roster/ledger"},
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},

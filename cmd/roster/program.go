@@ -19,6 +19,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/cmd/roster/dev"
 	"github.com/roster-mesh/roster/cmd/roster/domain"
+	"github.com/roster-mesh/roster/cmd/roster/ledger"
 	"github.com/roster-mesh/roster/cmd/roster/mesh"
 	"github.com/roster-mesh/roster/cmd/roster/release"
 	"github.com/roster-mesh/roster/cmd/roster/setup"
@@ -234,7 +235,7 @@ func (p *program) root() *cobra.Command {
 
 	session := p.session
 	addGroup(root, "agents", "Agents:", append(agents.Commands(session), catalog.Commands(session)...)...)
-	addGroup(root, "mesh", "Mesh:", mesh.Commands(session)...)
+	addGroup(root, "mesh", "Mesh:", append(mesh.Commands(session), ledger.Command(session))...)
 	addGroup(root, "domain", "Domain (for operators):",
 		append(domain.OperatorCommands(session), backup.Command(session))...)
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),

@@ -1,0 +1,274 @@
+package ledger
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+)
+
+// A reader reads one log of a directory. What it returns of a tree was checked against the root
+// of that tree's checkpoint.
+type reader struct {
+	ctx    context.Context
+	client *apiclient.Client
+	prefix string // of the log's epoch
+}
+
+// openLog returns the reader of an epoch's log, 0 for the epoch at hand.
+func openLog(ctx context.Context, session connect.Session, epoch uint64) (*reader, error) {
+	client, err := session.Client()
+	if err != nil {
+		return nil, err
+	}
+
+	r := &reader{ctx: ctx, client: client, prefix: "/log/" + strconv.FormatUint(epoch, 10)}
+	if epoch != 0 {
+		return r, nil
+	}
+
+	reply, err := client.Do(ctx, http.MethodGet, "/log/checkpoint", nil, nil)
+	if reply == nil || reply.Header.Get("Location") == "" {
+		return nil, errors.Join(err, errors.New("the directory names no log"))
+	}
+
+	prefix, isCheckpoint := strings.CutSuffix(reply.Header.Get("Location"), "/checkpoint")
+	if !isCheckpoint || !strings.HasPrefix(prefix, "/log/") {
+		return nil, fmt.Errorf("the directory names %q as its log", reply.Header.Get("Location"))
+	}
+
+	r.prefix = prefix
+
+	return r, nil
+}
+
+func (r *reader) get(path string) ([]byte, error) {
+	reply, err := r.client.Do(r.ctx, http.MethodGet, r.prefix+path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return reply.Body, nil
+}
+
+// checkpoint reads the log's checkpoint and judges it by a policy; nil is the log's own, which
+// shows no more than that the directory agrees with itself.
+func (r *reader) checkpoint(policy *checkpoint.Policy) (*checkpoint.Note, checkpoint.Judgement, error) {
+	text, err := r.get("/checkpoint")
+	if err != nil {
+		return nil, checkpoint.Judgement{}, err
+	}
+
+	if policy == nil {
+		own, err := r.get("/policy")
+		if err != nil {
+			return nil, checkpoint.Judgement{}, err
+		}
+
+		if policy, err = checkpoint.ParsePolicy(string(own)); err != nil {
+			return nil, checkpoint.Judgement{}, cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
+		}
+	}
+
+	return judge(string(text), policy)
+}
+
+// judge reads a checkpoint that must be signed as a policy says.
+func judge(text string, policy *checkpoint.Policy) (*checkpoint.Note, checkpoint.Judgement, error) {
+	note, err := checkpoint.Parse(text)
+	if err != nil {
+		return nil, checkpoint.Judgement{}, cli.Failed(cli.ExitFormat, "the checkpoint: %w", err)
+	}
+
+	found, err := policy.Judge(note)
+
+	switch {
+	case err != nil:
+		return nil, found, cli.Failed(cli.ExitFormat, "the checkpoint of %s: %w", note.Origin, err)
+	case len(found.Logs) == 0:
+		return nil, found, cli.Failed(cli.ExitKey, "no log of the policy signed the checkpoint of %s", note.Origin)
+	case !found.Quorum:
+		return nil, found, cli.Failed(exitInclusion, "the checkpoint of %s is not cosigned by the policy's quorum, %s",
+			note.Origin, policy.Quorum)
+	}
+
+	return note, found, nil
+}
+
+// hashes reads hashes of a checkpoint's tree.
+func (r *reader) hashes(c checkpoint.Checkpoint) tlog.HashReader {
+	return tlog.TileHashReader(tlog.Tree{N: int64(c.Size), Hash: tlog.Hash(c.Root)}, tiles{r})
+}
+
+// tiles reads tiles as C2SP tlog-tiles has them. tlog checks them.
+type tiles struct{ reader *reader }
+
+const tileHeight = 8
+
+// Height implements tlog.TileReader.
+func (tiles) Height() int { return tileHeight }
+
+// SaveTiles implements tlog.TileReader.
+func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// ReadTiles implements tlog.TileReader.
+func (t tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
+	out := make([][]byte, len(wanted))
+	for i, tile := range wanted {
+		data, err := t.reader.get(tilePath(strconv.Itoa(tile.L), tile.N, tile.W))
+		if err != nil {
+			return nil, err
+		}
+
+		if len(data) != tile.W*tlog.HashSize {
+			return nil, cli.Failed(cli.ExitFormat, "tile %d/%d of the log has %d bytes, not %d", tile.L, tile.N,
+				len(data), tile.W*tlog.HashSize)
+		}
+
+		out[i] = data
+	}
+
+	return out, nil
+}
+
+// tilePath is the path of a tile, or of a bundle of entries.
+func tilePath(level string, n int64, width int) string {
+	path := fmt.Sprintf("%03d", n%1000)
+	for n /= 1000; n > 0; n /= 1000 {
+		path = fmt.Sprintf("x%03d/%s", n%1000, path)
+	}
+
+	if width < 1<<tileHeight {
+		path += ".p/" + strconv.Itoa(width)
+	}
+
+	return "/tile/" + level + "/" + path
+}
+
+// prove returns the path from an index to a checkpoint's root.
+func (r *reader) prove(c checkpoint.Checkpoint, index uint64) ([]directory.Hash, error) {
+	path, err := tlog.ProveRecord(int64(c.Size), int64(index), r.hashes(c))
+	return fromTree(path), r.explain(err)
+}
+
+// extends checks that the log of a checkpoint is that of an older one with entries appended.
+func (r *reader) extends(c, old checkpoint.Checkpoint) error {
+	if old.Size == 0 || old.Size == c.Size {
+		return c.Extends(old, nil)
+	}
+
+	proof, err := tlog.ProveTree(int64(c.Size), int64(old.Size), r.hashes(c))
+	if err != nil {
+		return r.explain(err)
+	}
+
+	return c.Extends(old, fromTree(proof))
+}
+
+// explain tells a tile that is not of the checkpoint's tree from one that can't be had.
+func (r *reader) explain(err error) error {
+	var response *apiclient.Error
+	if err == nil || errors.As(err, &response) {
+		return err
+	}
+
+	if strings.Contains(err.Error(), "inconsistent tile") {
+		return cli.Failed(exitInclusion, "a tile of the log does not belong to its checkpoint: %w", err)
+	}
+
+	return err
+}
+
+func fromTree(hashes []tlog.Hash) []directory.Hash {
+	out := make([]directory.Hash, len(hashes))
+	for i, h := range hashes {
+		out[i] = directory.Hash(h)
+	}
+
+	return out
+}
+
+// An entry is an entry of a log: a type and the hash of a payload.
+type entry struct {
+	Index uint64         `json:"index"`
+	Type  byte           `json:"type"`
+	Kind  string         `json:"kind"`
+	Hash  directory.Hash `json:"hash"`
+}
+
+// kinds are the types of entries (docs/spec/federation.md).
+var kinds = []string{1: "statement", "batch", "key document", "bundle", "epoch", "operator command", "audit head"}
+
+// entries reads the entries from one index up to another, each checked against the checkpoint.
+func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(entry)) error {
+	const full = 1 << tileHeight
+
+	hashes := r.hashes(c)
+
+	for n := from / full; n*full < to; n++ {
+		width := min(c.Size-n*full, full)
+
+		bundle, err := r.get(tilePath("entries", int64(n), int(width)))
+		if err != nil {
+			return err
+		}
+
+		indexes := make([]int64, width)
+		for i := range indexes {
+			indexes[i] = tlog.StoredHashIndex(0, int64(n*full)+int64(i))
+		}
+
+		leaves, err := hashes.ReadHashes(indexes)
+		if err != nil {
+			return r.explain(err)
+		}
+
+		for i := range width {
+			if len(bundle) < 2 || len(bundle)-2 < int(binary.BigEndian.Uint16(bundle)) {
+				return cli.Failed(cli.ExitFormat, "bundle %d of the log ends before its entry %d", n, i)
+			}
+
+			size := 2 + int(binary.BigEndian.Uint16(bundle))
+			data := bundle[2:size]
+			bundle = bundle[size:]
+
+			if index := n*full + i; index >= from && index < to {
+				if tlog.RecordHash(data) != leaves[i] {
+					return cli.Failed(exitInclusion, "entry %d of the log does not belong to its checkpoint", index)
+				}
+
+				take(entryOf(index, data))
+			}
+		}
+	}
+
+	return nil
+}
+
+// entryOf reads an entry. One of a later release has another size, and no hash here.
+func entryOf(index uint64, data []byte) entry {
+	e := entry{Index: index, Kind: "unknown"}
+	if len(data) == 1+len(e.Hash) {
+		e.Type, e.Hash = data[0], directory.Hash(data[1:])
+		if e.Type > 0 && int(e.Type) < len(kinds) {
+			e.Kind = kinds[e.Type]
+		}
+	}
+
+	return e
+}
+
+// maxIndex is an end beyond all logs.
+const maxIndex = math.MaxInt64
