@@ -33,11 +33,12 @@ const (
 	BadSender   MisconductKind = "sender"   // a message in the name of another member
 	BadTerm     MisconductKind = "term"     // a term that no elections lead to
 	BadCommand  MisconductKind = "command"  // an operator's command that no operator has proven
+	BadLedger   MisconductKind = "ledger"   // a ledger that most of the other members contradict
 )
 
 // MisconductKinds are all of them.
 func MisconductKinds() []MisconductKind {
-	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm, BadCommand}
+	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm, BadCommand, BadLedger}
 }
 
 // An inspector judges what other members send to Raft before Raft has it. Raft stores what it gets and

@@ -47,6 +47,10 @@ func (r *Replica) tree() (epoch uint64, tree ledger.Tree) {
 // Log returns the log of an epoch with its tree, which grows if it is the epoch at hand. The
 // error is directory.NotFound, or Unavailable if this copy is damaged.
 func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
+	if failed := l.member.life.failure(); failed != nil { // its state may not be the domain's
+		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "this node has stopped: %w", failed)
+	}
+
 	log, end, err := l.epochs.Log(epoch)
 
 	switch {

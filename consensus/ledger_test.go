@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
@@ -233,6 +234,50 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 		for _, n := range d.nodes {
 			if got := historyOf(t, n, made.RID); !slices.Equal(got, want) {
 				t.Errorf("later %s has %q, want %q", n.cfg.Node, got, want)
+			}
+		}
+	})
+}
+
+// A member whose ledger is not that of the others stops, and they go on.
+//
+// Requirement: LOG-003, MESH-020
+func TestAMemberWithAnotherLedgerStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := make(chan Misconduct, 100)
+		d := newDomain(t, 3, func(c *Config) { c.Misconduct = func(m Misconduct) { named <- m } })
+		d.ready()
+		leader, follower := d.leader()
+
+		// The follower applies a command that nobody else has.
+		r, batch := d.nodes[follower].Replica, &state.Batch{
+			Time:     time.Now().UnixMilli(),
+			Commands: []state.Command{{Policy: &state.Policy{Text: []byte("permit (principal, action, resource);")}}},
+		}
+		if more, err := r.applyPiece(r.begin(batch), batch, 0); more || err != nil {
+			t.Fatal(more, err)
+		}
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "agent", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		eventually(t, "the other one stops", func() bool { return d.nodes[follower].life.failure() != nil })
+
+		epoch, _ := d.nodes[follower].Logs.Tree()
+		if _, _, err := d.nodes[follower].Logs.Log(epoch); directory.ProblemOf(err) != directory.Unavailable {
+			t.Errorf("it still serves its ledger: %v", err)
+		}
+
+		for len(named) > 0 { // who asks first finds it
+			if m := <-named; m.By != must(alphaNode(fmt.Sprint("n", follower))) || m.Kind != BadLedger {
+				t.Errorf("%s is said to be wrong: %v", m.By, m.Err)
+			}
+		}
+
+		for i, n := range d.nodes {
+			if i != follower && n.life.failure() != nil {
+				t.Errorf("%s has stopped: %v", n.cfg.Node, n.life.failure())
 			}
 		}
 	})

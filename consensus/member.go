@@ -222,6 +222,7 @@ func (s *Store) startLoops() {
 	s.life.loops.Go(s.storage.snapshotLoop)
 	s.life.loops.Go(s.Logs.run)
 	s.life.loops.Go(s.statements.run)
+	s.life.loops.Go(s.comparer.run)
 	s.life.loops.Go(func() { s.reader.asked.answer(s.life.closing, s.reader.askLeader) })
 	s.life.loops.Go(func() { s.reader.confirmed.answer(s.life.closing, s.reader.confirm) })
 	s.life.loops.Go(s.follower.run)
@@ -378,6 +379,12 @@ func (s *Store) handler() http.Handler {
 		var request message.EntriesRequest
 		if s.messenger.receive(w, r, true, &request) {
 			s.messenger.answer(w, s.Logs.answer(&request))
+		}
+	})
+	mux.HandleFunc("POST "+rootPath, func(w http.ResponseWriter, r *http.Request) {
+		var request message.RootRequest
+		if s.messenger.receive(w, r, true, &request) {
+			s.messenger.answer(w, s.comparer.answer(&request))
 		}
 	})
 	mux.HandleFunc("POST "+statementsPath, func(w http.ResponseWriter, r *http.Request) {

@@ -75,6 +75,7 @@ func everyMessage() []any {
 		&message.CommandRequest{Command: state.Command{Revoke: &state.Revoke{Key: "key"}}},
 		&message.CommandAnswer{Refusal: "refused"},
 		&message.EntriesRequest{Epoch: 1793491200, From: 7}, &message.EntriesAnswer{Entries: []byte{0, 33, 1}},
+		&message.RootRequest{Epoch: 1793491200, Size: 7}, &message.RootAnswer{Size: 7, Root: directory.Hash{9}},
 		&message.StatementsRequest{Behind: []byte{7}}, &message.StatementsAnswer{Records: []history.Record{{
 			RID: rid, Epoch: 1793491200, Index: 7, At: 1793491201, Agent: "agent", Kept: []byte{1},
 		}}, Last: []byte{8}},

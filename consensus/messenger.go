@@ -28,6 +28,7 @@ const (
 	decisionPath = "/v1/decision"
 	commandPath  = "/v1/command"
 	entriesPath  = "/v1/entries"
+	rootPath     = "/v1/root"
 
 	statementsPath = "/v1/statements"
 )

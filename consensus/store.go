@@ -44,6 +44,7 @@ type Store struct {
 	follower   follower
 	sweeper    sweeper
 	statements statementKeeper
+	comparer   ledgerComparer
 	reader     reader
 	restorer   restorer
 	joins      admitter
@@ -427,6 +428,7 @@ func assemble(cfg *Config) *Store {
 		reader:    newReader(m, terms),
 		joins:     admitter{member: m, terms: terms, found: newCandidates()},
 	}
+	s.comparer = ledgerComparer{member: m, logs: &s.Logs}
 	s.statements = statementKeeper{member: m, logs: &s.Logs}
 	s.inspector = inspector{member: m, confirmed: s.peers.confirmed}
 	s.restorer = restorer{member: m, terms: terms, reader: &s.reader}

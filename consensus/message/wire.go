@@ -30,6 +30,8 @@ func (*CommandRequest) onWire()  {}
 func (*CommandAnswer) onWire()   {}
 func (*EntriesRequest) onWire()  {}
 func (*EntriesAnswer) onWire()   {}
+func (*RootRequest) onWire()     {}
+func (*RootAnswer) onWire()      {}
 
 func (*StatementsRequest) onWire() {}
 func (*StatementsAnswer) onWire()  {}
@@ -135,6 +137,18 @@ type StatementsAnswer struct {
 	Records []history.Record `cbor:"1,keyasint,omitempty"`
 	Last    []byte           `cbor:"2,keyasint,omitempty"`
 	Lacks   bool             `cbor:"3,keyasint,omitempty"` // the history of that member is incomplete
+}
+
+// A RootRequest asks another member for the root of an epoch's ledger at a size.
+type RootRequest struct {
+	Epoch uint64 `cbor:"1,keyasint"`
+	Size  uint64 `cbor:"2,keyasint"`
+}
+
+// A RootAnswer has it, at the size of the member's own ledger if that is smaller; 0 if it has none.
+type RootAnswer struct {
+	Size uint64         `cbor:"1,keyasint,omitempty"`
+	Root directory.Hash `cbor:"2,keyasint"`
 }
 
 // An EntriesRequest asks another member for entries of an epoch's ledger.

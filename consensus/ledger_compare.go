@@ -1,0 +1,156 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/directory/ledger"
+)
+
+// compareEvery is how often a member whose ledger has grown compares it with another member's.
+const compareEvery = 5 * time.Second
+
+// A ledgerComparer compares this member's log with those of the others: equal logs give equal trees, so
+// one that differs has a damaged state, or lies. Nobody's word counts alone: a member that most of the
+// others contradict stops, and one that the others and this one contradict is named.
+type ledgerComparer struct {
+	member *member
+	logs   *Ledger
+	next   int // of the other members, in turn
+}
+
+func (c *ledgerComparer) run() {
+	ticker := time.NewTicker(compareEvery)
+	defer ticker.Stop()
+
+	var last ledger.Tree
+
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.member.life.closing.Done():
+			return
+		}
+
+		if _, tree := c.logs.Tree(); tree == last {
+			continue
+		} else if c.compare() {
+			last = tree
+		}
+	}
+}
+
+// others returns the other members, from another one on each time.
+func (c *ledgerComparer) others() (others []Member) {
+	for _, m := range c.member.group.servers() {
+		if m.ID != c.member.cfg.Node {
+			others = append(others, m.Member)
+		}
+	}
+
+	if len(others) > 0 {
+		c.next = (c.next + 1) % len(others)
+		others = append(others[c.next:], others[:c.next]...)
+	}
+
+	return others
+}
+
+// compare asks the next member for its tree, and all of them if that is another one. It reports whether
+// this member's was compared.
+func (c *ledgerComparer) compare() bool {
+	others := c.others()
+	for i, to := range others {
+		switch same, err := c.agrees(to); {
+		case err != nil:
+			continue // it is away, behind, or in another epoch
+		case same:
+			return true
+		default:
+			c.decide(others[i:])
+			return true
+		}
+	}
+
+	return false
+}
+
+// decide counts who has this member's tree, once one has another.
+func (c *ledgerComparer) decide(others []Member) {
+	var with, against []Member
+
+	for _, to := range others {
+		if same, err := c.agrees(to); err == nil && same {
+			with = append(with, to)
+		} else if err == nil {
+			against = append(against, to)
+		}
+	}
+
+	epoch, tree := c.logs.Tree()
+	differ := fmt.Errorf("the ledger of epoch %d up to entry %d is another", epoch, tree.Size)
+
+	switch {
+	case len(against) > len(with)+1:
+		c.member.life.fail(fmt.Errorf("this member's state is not that of the domain: %w than at %d of %d members "+
+			"that answer", differ, len(against), len(with)+len(against)))
+	case len(with) > 0 && c.member.cfg.Misconduct != nil:
+		for _, by := range against {
+			c.member.cfg.Misconduct(Misconduct{By: by.ID, Kind: BadLedger, Err: differ})
+		}
+	default:
+		c.member.log.Error("two members have different ledgers, and no third one says which is right",
+			"member", against[0].ID, "epoch", epoch, "size", tree.Size)
+	}
+}
+
+// errIncomparable says that a member has no tree to compare.
+var errIncomparable = errors.New("it has no such tree")
+
+// agrees reports whether another member's log has the same tree, at the size of the shorter one.
+func (c *ledgerComparer) agrees(to Member) (bool, error) {
+	epoch, tree := c.logs.Tree()
+
+	ctx, cancel := context.WithTimeout(c.member.life.closing, mendWithin)
+	defer cancel()
+
+	var answer message.RootAnswer
+
+	err := c.member.messenger.post(ctx, to, rootPath, &message.RootRequest{Epoch: epoch, Size: tree.Size}, &answer)
+	if err != nil {
+		return false, err
+	}
+
+	if answer.Size == 0 || answer.Size > tree.Size {
+		return false, errIncomparable
+	}
+
+	log, tree, err := c.logs.Log(epoch)
+	if err != nil {
+		return false, err
+	}
+
+	root, err := log.Root(tree, answer.Size)
+
+	return root == answer.Root, err
+}
+
+// answer answers another member's question for the tree of a log: at a size, or at this member's smaller one.
+func (c *ledgerComparer) answer(request *message.RootRequest) *message.RootAnswer {
+	log, tree, err := c.logs.Log(request.Epoch)
+	if err != nil {
+		return &message.RootAnswer{}
+	}
+
+	size := min(request.Size, tree.Size)
+
+	root, err := log.Root(tree, size)
+	if err != nil {
+		return &message.RootAnswer{}
+	}
+
+	return &message.RootAnswer{Size: size, Root: root}
+}
