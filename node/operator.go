@@ -204,7 +204,8 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.Received = byCode(status.Received)
 	peer.Refused = byCode(status.Refused)
 
-	if peer.LastError == "" {
+	// The end of a peering closes its connections, which is no failure.
+	if peer.LastError == "" && p.State != directory.PeeringTerminated {
 		peer.LastError = status.LastError
 	}
 }

@@ -176,7 +176,7 @@ func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomai
 
 	id, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, err)
+		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, certs.ExplainAuthority(err))
 	}
 
 	if id != key.Node || !signs(chain[0]) {

@@ -141,7 +141,7 @@ func permits(cas []*x509.Certificate, use usage) bool {
 func datedError(err error, id spiffeid.ID) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
-		return err
+		return certs.ExplainAuthority(err)
 	}
 
 	return fmt.Errorf("the certificate of %s, or a CA of its chain, is valid from %s to %s", id,

@@ -193,7 +193,7 @@ func (t *NodeTrust) verifySVID(id spiffeid.ID, chain []*x509.Certificate) error 
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("the bundle doesn't certify %s: %w", id, err)
+		return fmt.Errorf("the bundle doesn't certify %s: %w", id, certs.ExplainAuthority(err))
 	}
 
 	if !strings.HasPrefix(id.Path(), nodePath) {

@@ -64,7 +64,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	pem, _ := foreign.ca.PEM()
 
 	code, out, errs := w.run("verify", "weather", "--bundle", w.file("both.pem", w.read("ROSTER_BUNDLE")+string(pem)))
-	if code != 0 || !strings.Contains(out, "anchor: bundle") {
+	if code != 0 || !strings.Contains(out, "by the CA certificates that you gave") {
 		t.Errorf("with a bundle: exit code %d: %s%s", code, out, errs)
 	}
 
@@ -97,7 +97,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	delete(w.env, "ROSTER_ADDRESS")
 
 	if code, out, errs := w.run("verify", address+"/ad/r/weather"); code != 0 ||
-		!strings.Contains(out, "anchor: directory") {
+		!strings.Contains(out, "by the word of the directory") {
 		t.Errorf("by its URL alone: exit code %d: %s%s", code, out, errs)
 	}
 

@@ -110,7 +110,7 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
 		c.Failed(node, err)
-		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
+		return "", nil, notAnswered(node, err)
 	}
 	defer res.Body.Close()
 
@@ -135,6 +135,17 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 	}
 
 	return string(body), res.Header, nil
+}
+
+// notAnswered is the failure of a request without an answer. Operators read it: it names the node
+// and the cause, without the query of the URL.
+func notAnswered(node Node, err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+
+	return fmt.Errorf("ask %s: %w", node.Base, err)
 }
 
 // introduce adds to a request where this node is reached, and its trace.
@@ -226,7 +237,7 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
 		c.Failed(node, err)
-		return nil, fmt.Errorf("ask %s: %w", node.Base, err)
+		return nil, notAnswered(node, err)
 	}
 
 	_ = c.Answered(node, res.Header) // the answer is here

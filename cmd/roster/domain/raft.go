@@ -341,6 +341,10 @@ all members with a time server before: leases end early, or late, by a step that
 		Example: "  roster raft confirm-clock --step -1h0m0s",
 		Args:    cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			if step == 0 {
+				return cli.Usage("missing --step STEP: the step that roster status shows, such as -1h0m0s")
+			}
+
 			if step.Abs() <= directory.MaxStep {
 				return cli.Usage("--step must be the step that roster status shows, over %v, such as -1h0m0s, got %v",
 					directory.MaxStep, step)

@@ -361,6 +361,14 @@ func addBundle(s connect.Session, options *trust.VerifyOptions) error {
 	return nil
 }
 
+// anchorTexts say what a verdict rests on.
+var anchorTexts = map[trust.Anchor]string{
+	trust.AnchorNone:      "by nothing: no trust anchor",
+	trust.AnchorBundle:    "by the CA certificates that you gave (bundle)",
+	trust.AnchorKeys:      "by the key document that you gave (keys)",
+	trust.AnchorDirectory: "by the word of the directory that was asked (directory)",
+}
+
 func reportTable(report *trust.Report, verdict error) cli.Table {
 	t := cli.Table{Head: []string{"RESULT", "STEP", "DETAIL"}}
 	for _, step := range report.Steps {
@@ -376,7 +384,8 @@ func reportTable(report *trust.Report, verdict error) cli.Table {
 	}
 
 	if len(report.Unchecked) > 0 {
-		t.Add("-", "not checked", "members of the file: "+strings.Join(report.Unchecked, ", "))
+		t.Add("-", "not checked",
+			"parts of the file that the verdict doesn't use: "+strings.Join(report.Unchecked, ", "))
 	}
 
 	result, fact := cli.YesNo(report.Authentic), "authentic"
@@ -387,7 +396,7 @@ func reportTable(report *trust.Report, verdict error) cli.Table {
 		result = "expired"
 	}
 
-	t.Add(result, fact, "anchor: "+string(report.Anchor))
+	t.Add(result, fact, anchorTexts[report.Anchor])
 	t.Add("", "verdict", report.Verdict)
 
 	return t
