@@ -550,13 +550,14 @@ func inFormat2(t testing.TB, s *state.State) *state.State {
 		Admitted int `cbor:"18,keyasint"`
 		Spent    int `cbor:"20,keyasint"`
 		Claims   int `cbor:"22,keyasint"`
+		Ordered  int `cbor:"46,keyasint"`
 	}
 	if err := cbor.NewDecoder(bytes.NewReader(frozen)).Decode(&header); err != nil {
 		t.Fatal(err)
 	}
 
 	before := 1 + header.Peerings + header.Keys + header.Formers + header.Holds + header.Members + header.Admitted +
-		header.Spent + header.Claims
+		header.Spent + header.Ordered + header.Claims
 
 	const format = 16 // in a registration's item
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,6 +28,8 @@ func (s *State) Follows(had *State) error {
 		directory.HashOf(s.policy.current.Text) != directory.HashOf(had.policy.current.Text):
 		return fmt.Errorf("its policy of version %d is another than this member's of that version",
 			s.policy.current.Revision)
+	case !s.ordered.knows(&had.ordered):
+		return errors.New("it has forgotten operators' proofs that this member knows as used")
 	case s.Restored(had): // which begins another ledger
 		return nil
 	case s.witness.forgotten(&had.witness) != "":

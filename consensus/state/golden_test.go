@@ -290,6 +290,8 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s.witness.put(CosignedLog{"beta.test/roster/1793491200", 4, directory.Hash{5}, "note", genesis / 1000})
 	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n", 7}
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
+	s.ordered.spend(s.history.restoredBy.proof(), 0)
+	s.ordered.forgotten = genesis / 1000
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header
@@ -310,6 +312,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Admitted, func(v Admission) { note(v) }),
 		decodeEach(dec, h.Standing, func(v Admission) { note(v) }),
 		decodeEach(dec, h.Spent, func(v Spend) { note(v) }),
+		decodeEach(dec, h.Ordered, func(v Spend) { note(v) }),
 		decodeEach(dec, h.Claims, func(v claimed) { note(v) }),
 		decodeEach(dec, h.Offers, func(v openOffer) { note(v) }),
 		decodeEach(dec, h.Decided, func(Command) {}),

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -113,8 +114,81 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 		t.Errorf("a use while a leader may still have judged it in time: %v", r.Err)
 	}
 
-	if r := d.at(181, order); r.Err != nil {
-		t.Errorf("the state keeps a proof longer than it holds: %v", r.Err)
+	// A leader moves the committed time ahead, so that the proof has ended, and back.
+	for _, seconds := range []int64{181, 90_000, 2} {
+		if r := d.at(seconds, order); directory.ProblemOf(r.Err) != directory.Replayed {
+			t.Errorf("a use at %d s: %v", seconds, r.Err)
+		}
+	}
+}
+
+// thawed returns a state as a snapshot of it restores it.
+func thawed(t *testing.T, s *State) *State {
+	t.Helper()
+
+	var h Header
+
+	back, err := readSnapshot(bytes.NewReader(freeze(t, s)), alpha, nil, &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return back
+}
+
+// A state remembers so many operators' proofs that have ended, and refuses those that are older: also a
+// state that was read from a snapshot, a state by which a backup succeeds it, and one that an outline
+// begins.
+//
+// Requirement: SEC-019
+func TestAForgottenProofIsRefused(t *testing.T) {
+	d := newTracing(t)
+	order := func(n int) Command {
+		origin := operatorOrigin(fmt.Sprintf("/v1/operator/raft/remove?%d", n))
+		origin.Operator.ProofUntil += int64(n)
+
+		return Command{Order: &Order{directory.ActionRemoveMember, "n3"}, Origin: origin}
+	}
+
+	for n := range maxOrdered + 2 {
+		d.applies(int64(n), order(n))
+	}
+
+	const ahead = 90_000
+	d.applies(ahead, order(maxOrdered+2)) // 3 more than are remembered, and all have ended
+
+	back := thawed(t, d.state)
+	restored := New(alpha, nil)
+	restored.Succeed(d.state, "a backup was restored", nil)
+
+	for name, s := range map[string]*State{"applied": d.state, "restored": back, "succeeded": restored,
+		"outlined": d.state.Outline()} {
+		if n := len(s.ordered.known); n != maxOrdered || s.ordered.queue.Len() != n {
+			t.Errorf("%s: %d proofs are remembered, want %d", name, n, maxOrdered)
+		}
+
+		for _, n := range []int{0, 1, 2, 3, maxOrdered + 2} {
+			problem(t, s.CheckProof(order(n).Origin), directory.Replayed)
+		}
+
+		if err := s.CheckProof(order(maxOrdered + 3).Origin); err != nil {
+			t.Errorf("%s: a new proof: %v", name, err)
+		}
+
+		if err := s.Follows(d.state); s != restored && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// A false leader's snapshot, in which proofs were not used.
+	for name, forget := range map[string]func(*ordered){
+		"the mark":  func(o *ordered) { o.forgotten-- },
+		"one proof": func(o *ordered) { delete(o.known, o.queue.Pop().Proof) },
+	} {
+		forged := thawed(t, d.state)
+		if forget(&forged.ordered); forged.Follows(d.state) == nil {
+			t.Errorf("a snapshot without %s is taken", name)
+		}
 	}
 }
 

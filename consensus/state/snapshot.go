@@ -16,7 +16,7 @@ import (
 )
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, standing admissions, spent proofs, claims, offers, commands of
+// holds, members, admissions, standing admissions, used proofs, those of operators, claims, offers, commands of
 // peerings and admissions, cosigned logs, registrations and streams whose numbers it gives, in an order that
 // depends on the state alone, so equal states have equal snapshots. Master salts are inside.
 type Snapshot struct {
@@ -30,6 +30,7 @@ type Snapshot struct {
 	admitted []Admission
 	standing []Admission
 	spent    []Spend
+	ordered  []Spend
 	claims   []*claimed
 	offers   []openOffer
 	decided  []Command
@@ -71,6 +72,8 @@ type Header struct {
 	Decided    int         `cbor:"43,keyasint,omitempty"`
 	Cosigned   int         `cbor:"44,keyasint,omitempty"`
 	Witnessed  Witnessed   `cbor:"45,keyasint,omitzero"` // from version 2 on, as Cosigned
+	Ordered    int         `cbor:"46,keyasint,omitempty"`
+	Forgotten  int64       `cbor:"47,keyasint,omitempty"` // Unix seconds: the end of operators' proofs
 
 	headerNext
 }
@@ -144,6 +147,7 @@ func (s *State) Snapshot() *Snapshot {
 		admitted: s.members.Admissions(),
 		standing: s.members.Standing(),
 		spent:    s.spent.queue.Items(),
+		ordered:  s.ordered.queue.Items(),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		offers:   s.offers.all(),
 		decided:  s.decided.inForce(s).list(),
@@ -184,6 +188,7 @@ func (s *State) Snapshot() *Snapshot {
 	header.RestoredBy = s.history.restoredBy
 
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
+	header.Ordered, header.Forgotten = len(sn.ordered), s.ordered.forgotten
 	header.Offers = len(sn.offers)
 	header.Decided = len(sn.decided)
 	header.Cosigned = len(sn.logs)
@@ -204,6 +209,7 @@ func (sn *Snapshot) Write(w io.Writer) error {
 	})
 	slices.SortFunc(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
 	slices.SortFunc(sn.spent, Spend.Compare)
+	slices.SortFunc(sn.ordered, Spend.Compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int {
 		return cmp.Compare(a.Audience.String(), b.Audience.String())
@@ -249,6 +255,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 	}
 
 	for _, p := range sn.spent {
+		put(p)
+	}
+
+	for _, p := range sn.ordered {
 		put(p)
 	}
 

@@ -106,6 +106,7 @@ func (s *State) readHeader(header *Header) (err error) {
 	s.policy.verdict = header.Verdict
 	s.members.written = header.Written
 	s.witness.own = header.Witnessed
+	s.ordered.forgotten = header.Forgotten
 
 	if header.Rules != nil {
 		s.owners.rules = *header.Rules
@@ -146,6 +147,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Admitted, func(a Admission) { s.members.admitted[a.ID] = a.Until }),
 		decodeEach(dec, header.Standing, func(a Admission) { s.members.standing[a.Pattern] = a.Max }),
 		decodeEach(dec, header.Spent, func(p Spend) { s.spent.add(p) }),
+		decodeEach(dec, header.Ordered, func(p Spend) { s.ordered.add(p) }),
 		decodeEach(dec, header.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeEach(dec, header.Offers, s.offers.put),
 		decodeEach(dec, header.Decided, s.decided.put),

@@ -96,6 +96,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Admitted, func(Admission) {}),
 		decodeEach(dec, header.Standing, func(Admission) {}),
 		decodeEach(dec, header.Spent, func(Spend) {}),
+		decodeEach(dec, header.Ordered, func(Spend) {}),
 		decodeEach(dec, header.Claims, func(claimed) {}),
 		decodeEach(dec, header.Offers, func(openOffer) {}),
 		decodeEach(dec, header.Decided, func(Command) {}),

@@ -10,7 +10,7 @@ import (
 // set refuses: to forget one that still holds would let it be shown again.
 const maxSpent = 1 << 18
 
-// spent are the proofs by which commands came, of all members: one that was shown
+// spent are the proofs by which commands of callers came, of all members: one that was shown
 // to another member is known here (draft-ietf-wimse-wpt-02, 2: jti).
 type spent struct {
 	known map[directory.Hash]bool
@@ -45,6 +45,13 @@ func (p *spent) forget(now int64) {
 	}
 }
 
+var (
+	errProofUsed = directory.Refuse(directory.Replayed,
+		"the proof that came with the request has been used; make a new one for each request")
+	errProofsFull = directory.Refuse(directory.Unavailable,
+		"the domain keeps the maximum number of used proofs; nothing was changed; retry, or use a client certificate")
+)
+
 // check refuses a proof that was used, or that cannot be remembered; nil is no proof.
 func (p *spent) check(proof *Spend, now int64) error {
 	if proof == nil {
@@ -55,12 +62,9 @@ func (p *spent) check(proof *Spend, now int64) error {
 
 	switch {
 	case p.known[proof.Proof]:
-		return directory.Refuse(directory.Replayed,
-			"the proof that came with the request has been used; make a new one for each request")
+		return errProofUsed
 	case len(p.known) >= maxSpent:
-		return directory.Refuse(directory.Unavailable,
-			"the domain keeps the maximum number of used proofs; nothing was changed; retry, or use a client "+
-				"certificate")
+		return errProofsFull
 	}
 
 	return nil
@@ -80,6 +84,74 @@ func (p *spent) spend(proof *Spend, now int64) {
 	}
 
 	p.add(known)
+}
+
+// maxOrdered is how many proofs of operators are remembered after they have ended, so that the committed
+// time may go back.
+const maxOrdered = 1024
+
+// ordered are the proofs of operators by which commands came. They are remembered longer than others,
+// because a leader may move the committed time ahead, so that a proof has ended, and back, so that it
+// holds again.
+type ordered struct {
+	spent
+
+	// forgotten is when the last of those that were forgotten has ended. One that ends no later may
+	// have been used. Only an operator makes a proof, so a leader can't raise it.
+	forgotten int64
+}
+
+// check refuses a proof that was used, may have been used, or cannot be remembered; nil is no proof.
+func (o *ordered) check(proof *Spend) error {
+	switch {
+	case proof == nil:
+		return nil
+	case o.known[proof.Proof]:
+		return errProofUsed
+	case proof.Until <= o.forgotten:
+		return directory.Refuse(directory.Replayed, "the operator's proof may have been used: it ends before others "+
+			"that are forgotten; see that this machine's clock is right, and make a new one")
+	case len(o.known) >= maxSpent:
+		return errProofsFull
+	}
+
+	return nil
+}
+
+// spend remembers a proof, and forgets the first of those that have ended if there are many.
+func (o *ordered) spend(proof *Spend, now int64) {
+	if proof == nil || o.known[proof.Proof] {
+		return
+	}
+
+	o.add(*proof)
+
+	for o.queue.Len() > maxOrdered && o.queue.First().Until <= now {
+		first := o.queue.Pop()
+		delete(o.known, first.Proof)
+		o.forgotten = max(o.forgotten, first.Until)
+	}
+}
+
+// take adds what other has used.
+func (o *ordered) take(other *ordered) {
+	o.spent.take(&other.spent)
+	o.forgotten = max(o.forgotten, other.forgotten)
+}
+
+// knows reports whether o refuses each proof that other refuses.
+func (o *ordered) knows(other *ordered) bool {
+	if o.forgotten < other.forgotten {
+		return false
+	}
+
+	for _, one := range other.queue.Items() {
+		if !o.known[one.Proof] && one.Until > o.forgotten {
+			return false
+		}
+	}
+
+	return true
 }
 
 // spentAtLeast is for how many seconds a proof is remembered; it holds for less.

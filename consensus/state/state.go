@@ -23,6 +23,7 @@ type State struct {
 	streams       Streams
 	registrations Registrations
 	spent         spent
+	ordered       ordered
 	claims        Claims
 	offers        Offers
 	decided       decided
@@ -42,6 +43,7 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		owners:  newOwnership(),
 		streams: newStreams(),
 		spent:   newSpent(),
+		ordered: ordered{spent: newSpent()},
 		claims:  newClaims(),
 		offers:  newOffers(),
 		decided: decided{},
@@ -118,7 +120,7 @@ var errUnknownFormat = errors.New("cannot build the statement")
 
 // CheckProof refuses an operator's proof that was used, or that cannot be remembered.
 func (s *State) CheckProof(origin *Origin) error {
-	return s.spent.check(origin.proof(), s.history.now/1000)
+	return s.ordered.check(origin.proof())
 }
 
 // Traced returns the commands of operators, and of nodes by themselves where an operator could
@@ -266,7 +268,7 @@ func (s *State) conclude(command *Command, before mark, err error) {
 	// An operator's proof is used up by a command that succeeds, so that a command that
 	// another precedes can be prepared again.
 	if err == nil {
-		s.spent.spend(command.Origin.proof(), s.history.now/1000)
+		s.ordered.spend(command.Origin.proof(), s.history.now/1000)
 		s.trace(command, before)
 
 		if s.history.revision != before.revision {
@@ -428,7 +430,7 @@ func (s *State) trace(command *Command, before mark) {
 	origin, within := command.Origin, JudgedFor
 	if command.Epoch != nil {
 		origin, within = s.history.restoredBy, RestoredFor
-		s.spent.spend(origin.proof(), s.history.now/1000)
+		s.ordered.spend(origin.proof(), s.history.now/1000)
 	}
 
 	switch request := origin.Request(); {

@@ -26,6 +26,7 @@ func (s *State) Outline() *State {
 	state.members.byID, state.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)
 	state.members.standing, state.decided = maps.Clone(s.members.standing), maps.Clone(s.decided)
 	state.spent.take(&s.spent)
+	state.ordered.take(&s.ordered)
 	state.claims.take(&s.claims)
 	state.witness.take(&s.witness)
 
@@ -64,6 +65,7 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	maps.Copy(s.peers.byDomain, live.peers.byDomain)
 	maps.Copy(s.decided, live.decided)
 	s.spent.take(&live.spent)
+	s.ordered.take(&live.ordered)
 	s.claims.take(&live.claims)
 	s.witness.take(&live.witness)
 
