@@ -217,6 +217,69 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 	})
 }
 
+// A leader with an entry that the other members refuse, though they would have taken its command, steps
+// down, and the log of the next one replaces the entry: the domain goes on, without a restart.
+//
+// Requirement: SEC-012
+func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			leading spiffeid.ID
+			judged  atomic.Int32 // how often other members have judged the command
+		)
+
+		d := newDomain(t, 3, func(c *Config) {
+			node := c.Node
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				// One voter besides the leader accepts it, when the leader asks.
+				if command.Request.Proof == "good once" && node != leading && judged.Add(1) > 1 {
+					return errors.New("the authority was replaced meanwhile")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		leader, _ := d.leader()
+		leading = d.members[leader].ID
+		set := func(at int, text string) error {
+			_, err := d.nodes[at].SetPolicy(proven(t.Context(), text, "/", nil), []byte(text), nil)
+
+			return err
+		}
+
+		if err := set(leader, "zero"); err != nil { // the version of the log that has origins is in force
+			t.Fatal(err)
+		}
+
+		if err := set(leader, "good once"); err == nil {
+			t.Fatal("a command that the others refuse is in force")
+		}
+
+		for i := range d.nodes {
+			if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprintf("after-%d", i), 6000)); err != nil {
+				t.Errorf("at member %d: %v", i, err)
+			}
+		}
+
+		if now, _ := d.leader(); now == leader {
+			t.Error("the leader leads on")
+		}
+
+		if err := set(leader, "one"); err != nil {
+			t.Error(err)
+		}
+
+		d.settled()
+		d.equalStates()
+
+		if text, _ := d.nodes[leader].Replica.state.Policy().Policy(); string(text) != "one" {
+			t.Errorf("the policy is %s", text)
+		}
+	})
+}
+
 // A member that was away while an operator's command came and the authority that signed its proof was
 // replaced takes the command if another voter has applied it.
 //

@@ -53,6 +53,9 @@ type inspector struct {
 	// bringer has sent the snapshot that Raft begins to install; nil for this member's own ones.
 	bringer atomic.Pointer[spiffeid.ID]
 
+	// refused is the leadership whose last entries this member has refused; nil if there is none.
+	refused atomic.Pointer[leadership]
+
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
 	// what it reads.
 	gone atomic.Uint64
@@ -101,7 +104,7 @@ func (i *inspector) check(from spiffeid.ID, message any) error {
 			return err
 		}
 
-		return i.checkEntries(from, message)
+		return i.checkAppend(from, message)
 	case *raft.InstallSnapshotRequest:
 		if err := i.checkTerm(message.Term); err != nil {
 			return err
@@ -133,6 +136,42 @@ func (i *inspector) checkTerm(term uint64) error {
 
 	return nil
 }
+
+// A leadership is one member's, for a term.
+type leadership struct {
+	by   spiffeid.ID
+	term uint64
+}
+
+// checkAppend refuses entries as checkEntries does, and from then on the heartbeats of their leader, until
+// it sends entries that this member takes: a leader that a majority refuses can commit nothing more. It
+// steps down, and the log of another one replaces the entry.
+func (i *inspector) checkAppend(from spiffeid.ID, message *raft.AppendEntriesRequest) error {
+	leader := leadership{from, message.Term}
+	refused := i.refused.Load()
+
+	if len(message.Entries) == 0 {
+		if refused != nil && *refused == leader {
+			return errRefusedLeader
+		}
+
+		return nil
+	}
+
+	err := i.checkEntries(from, message)
+
+	var wrong *misconductError
+	switch {
+	case errors.As(err, &wrong):
+		i.refused.Store(&leader)
+	case err == nil && refused != nil:
+		i.refused.CompareAndSwap(refused, nil)
+	}
+
+	return err
+}
+
+var errRefusedLeader = errors.New("this member refuses entries of that leader")
 
 // checkEntries refuses entries that this member could not apply, or store, those that contradict what is
 // committed, and those with operators' commands that are not proven.
