@@ -144,9 +144,7 @@ func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
 			batch := &state.Batch{Commands: []state.Command{ordered("order", c.named)}, Time: time.Now().UnixMilli()}
 			entry := command(t, state.NewestLogVersion, c.pending...)
 
-			err := i.checkCommands(batch, func(version uint64) [][]byte {
-				return i.pendingPolicies(version, i.group.raft.LastIndex(), []*raft.Log{entry})
-			})
+			err := i.checkCommands(batch, i.pendingOf(i.group.raft.LastIndex(), []*raft.Log{entry}))
 			if (err == nil) != c.want {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -214,6 +212,79 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 
 		d.settled()
 		d.equalStates()
+	})
+}
+
+// A member that has just started, and has applied nothing yet of its log, acknowledges no operator's command
+// that no operator has proven: it knows by its log that commands are to be proven, also once a leader has
+// replaced that.
+//
+// Requirement: SEC-012
+func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) {
+			c.Misconduct = refused.add
+			c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
+			c.CheckOperator = func(command directory.OperatorCommand) error {
+				if command.Request == nil || command.Request.Proof != "true" {
+					return errors.New("not proven")
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+
+		if _, err := d.nodes[0].SetPolicy(proven(t.Context(), "true", "/", nil), []byte("closed"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+
+		_, version := d.nodes[0].Replica.state.Policy().Policy()
+		was := state.Peer{Domain: beta, State: directory.PeeringActive}
+		commands := map[string]state.Command{
+			"a policy without an operator":  {Policy: &state.Policy{Text: []byte("permit all")}},
+			"an order with a false proof":   ordered("false", version),
+			"an order by an earlier policy": ordered("false", 0),
+			"a farewell of a peer": {
+				Amend: &state.Amend{Was: was, Peer: state.Peer(directory.Peering(was).Ended(true))},
+			},
+		}
+
+		for i := range d.nodes {
+			d.stop(i)
+		}
+
+		d.start(0)
+
+		if written := d.nodes[0].Replica.Written().Log; written >= state.TracedVersion {
+			t.Fatalf("the member has applied its log, and writes version %d", written)
+		}
+
+		thief := newThief(d, 1)
+		judge := func(when string) {
+			for name, c := range commands {
+				if err := thief.leads(0, nil, command(t, state.FirstVersion, c)); err == nil {
+					t.Errorf("%s, %s is acknowledged", when, name)
+				}
+
+				if got := refused.take(); len(got) != 1 || got[0].Kind != BadCommand {
+					t.Errorf("%s, %s: reported are %v, want %s", when, name, got, BadCommand)
+				}
+			}
+		}
+		judge("after the start")
+
+		replaced := &raft.Log{Index: 2, Type: raft.LogNoop}
+		if err := thief.leads(0, func(m *raft.AppendEntriesRequest) {
+			m.PrevLogEntry, m.PrevLogTerm, m.LeaderCommitIndex = 1, 1, 0
+		}, replaced); err != nil {
+			t.Fatal(err)
+		}
+
+		judge("once its log is replaced")
 	})
 }
 
@@ -443,7 +514,7 @@ func TestAFarewellThatTheLeaderLeftOutIsTaken(t *testing.T) {
 	}
 	cfg := &Config{CheckFarewell: func(*directory.PeeringChange, time.Time) error { return errors.New("refused") }}
 	replica := newReplica(cfg, nil)
-	coming := func(uint64) [][]byte { return nil }
+	coming := &pending{policies: func(uint64) [][]byte { return nil }}
 
 	if err := checkCommand(cfg, replica, &ended, 0, coming); err != nil {
 		t.Errorf("a follower: %v", err)

@@ -56,6 +56,9 @@ type inspector struct {
 	// refused is the leadership whose last entries this member has refused; nil if there is none.
 	refused atomic.Pointer[leadership]
 
+	// version is the newest version of the log in entries that this member has acknowledged or judged.
+	version atomic.Uint64
+
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
 	// what it reads.
 	gone atomic.Uint64
@@ -205,9 +208,7 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 			continue
 		}
 
-		err = i.checkCommands(batch, func(version uint64) [][]byte {
-			return i.pendingPolicies(version, message.PrevLogEntry, message.Entries[:n])
-		})
+		err = i.checkCommands(batch, i.pendingOf(message.PrevLogEntry, message.Entries[:n]))
 		if err != nil && !i.confirmedEntry(from, entry) {
 			return misconduct(BadCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}

@@ -399,9 +399,14 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 // Change returns what a command changes, as Command.Change does. From StrictVersion on an operator alone
 // gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
 func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
-	change, ok = command.Change()
+	return command.ChangeIn(s.members.written.Log)
+}
 
-	strict := s.members.written.Log >= StrictVersion
+// ChangeIn returns what a command changes as Change does, in a domain that writes a version of the log.
+func (c *Command) ChangeIn(log uint) (change directory.OperatorChange, ok bool) {
+	change, ok = c.Change()
+
+	strict := log >= StrictVersion
 	if strict && change.Action == directory.ActionConfirm {
 		was, next := change.Peering.Was.Endpoint, change.Peering.Next.Endpoint
 		if next.Profile == directory.ProfileWeb && next != was {
