@@ -115,6 +115,9 @@ type Config struct {
 	// once since it was started; until then it answers no default read of its domain. Nil
 	// is yes.
 	CaughtUp func() bool
+	// Without returns the domains whose registrations the node does not show, because it is short of
+	// memory; nil is none.
+	Without func() []string
 	// MaxStale is the longest time since the leader was heard in which default reads are
 	// answered; DefaultMaxStale if it is 0.
 	MaxStale time.Duration

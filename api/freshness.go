@@ -45,6 +45,7 @@ type freshness struct {
 	registry Registry
 	maxStale time.Duration
 	caughtUp func() bool
+	without  func() []string
 	foreign  func(spiffeid.TrustDomain) (directory.Position, bool)
 	await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
 	waiting  *admission.Pool
@@ -56,6 +57,7 @@ func newFreshness(cfg *Config, waiting *admission.Pool) *freshness {
 		registry: cfg.Registry,
 		maxStale: cfg.MaxStale,
 		caughtUp: cfg.CaughtUp,
+		without:  cfg.Without,
 		foreign:  cfg.Position,
 		await:    cfg.Await,
 		waiting:  waiting,
@@ -63,7 +65,8 @@ func newFreshness(cfg *Config, waiting *admission.Pool) *freshness {
 }
 
 // ensure waits until this node's state is as fresh as a read asks for, or refuses the read.
-// It says in Roster-Index and Roster-Stale how fresh the state is (OPS-017).
+// It says in Roster-Index and Roster-Stale how fresh the state is (OPS-017), and to callers of the
+// domain in Roster-Without which domains it lacks.
 func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	response.Private(w)
 
@@ -75,6 +78,12 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	heard := f.registry.Heard()
 	w.Header().Set("Roster-Index", f.index(ask.min))
 	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
+
+	if id, known := call.Identity.SPIFFE(); known && id.MemberOf(f.domain) && f.without != nil {
+		if domains := f.without(); len(domains) > 0 {
+			w.Header().Set(wire.HeaderWithout, strings.Join(domains, ", "))
+		}
+	}
 
 	switch {
 	case err != nil || ask.consistency != defaultRead:

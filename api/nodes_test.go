@@ -10,20 +10,47 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
+// A node that is short of memory names the domains that its answers leave out to callers of its own
+// domain, who see its peers anyhow, and to no one else.
+func TestAnswersNameTheDomainsTheyLeaveOut(t *testing.T) {
+	var lacks []string
+
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+		identifyAnyone(cfg)
+
+		cfg.Without = func() []string { return lacks }
+	})
+	without := func(caller, target string) string {
+		return ask(t, s, caller, "GET", target, "").Header.Get("Roster-Without")
+	}
+
+	if got := without("/agent/ada", "/ad/l"); got != "" {
+		t.Errorf("a node that shows all: %q", got)
+	}
+
+	lacks = []string{"beta.test", "gamma.test"}
+
+	for _, target := range []string{"/ad/l", "/agents", "/ad/r/beta.test/nothing"} {
+		if got := without("/agent/ada", target); got != "beta.test, gamma.test" {
+			t.Errorf("GET %s: %q", target, got)
+		}
+
+		for _, caller := range []string{"", "spiffe://beta.test/agent/bob"} {
+			if got := without(caller, target); got != "" {
+				t.Errorf("%q, GET %s: %q", caller, target, got)
+			}
+		}
+	}
+}
+
 // A node names the others to callers of its own domain who ask, on every route that knows
 // its caller, and to no one else.
 func TestNodesAreNamedToTheOwnDomain(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) {
 		whole(cfg)
+		identifyAnyone(cfg)
 
-		identify := cfg.Identify
-		cfg.Identify = func(r *http.Request) (request.Credential, error) {
-			if id, err := spiffeid.FromString(r.Header.Get("Test-Caller")); err == nil {
-				return request.Credential{Identity: directory.IdentityOf(id), Method: "x509-svid"}, nil
-			}
-
-			return identify(r)
-		}
 		cfg.Nodes = func() []string { return []string{"https://n2.alpha.test:8400", "https://n3.alpha.test:8400"} }
 	})
 
@@ -41,5 +68,17 @@ func TestNodesAreNamedToTheOwnDomain(t *testing.T) {
 			t.Errorf("%q, GET %s, Roster-Nodes: %q: answered with %q, want %q", row.caller, row.target, row.asks, got,
 				row.want)
 		}
+	}
+}
+
+// identifyAnyone lets a test's caller be a SPIFFE ID of any domain.
+func identifyAnyone(cfg *Config) {
+	identify := cfg.Identify
+	cfg.Identify = func(r *http.Request) (request.Credential, error) {
+		if id, err := spiffeid.FromString(r.Header.Get("Test-Caller")); err == nil {
+			return request.Credential{Identity: directory.IdentityOf(id), Method: "x509-svid"}, nil
+		}
+
+		return identify(r)
 	}
 }

@@ -663,7 +663,7 @@ func (n *Node) wireAPI() *api.Server {
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.Observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
-		Shed:  n.metrics.RequestShed,
+		Shed: n.metrics.RequestShed, Without: n.shed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(),
 		GroupRate: n.cfg.Limits.Shares.DomainRate, MinLifetime: n.cfg.Lifetimes.Min,

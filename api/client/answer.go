@@ -33,6 +33,10 @@ type Reply struct {
 // names them in ReadOptions.Min.
 func (r *Reply) Index() string { return r.Header.Get("Roster-Index") }
 
+// Without returns the domains whose registrations the answering node does not show, because it is short
+// of memory. Only callers of the node's domain are told.
+func (r *Reply) Without() string { return r.Header.Get(wire.HeaderWithout) }
+
 // An Ignored is a part of a request that has no effect.
 type Ignored = wire.Ignored
 

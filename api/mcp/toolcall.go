@@ -128,7 +128,8 @@ func (t *tool) result(reply *client.Reply) *mcp.CallToolResult {
 		IsError: reply.Status >= 300, Meta: mcp.Meta{},
 		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}}, StructuredContent: jsontext.Value(body),
 	}
-	for _, name := range []string{"Roster-Index", "Roster-Stale", wire.HeaderIgnored, "ETag", "Sunset"} {
+	for _, name := range []string{"Roster-Index", "Roster-Stale", wire.HeaderWithout, wire.HeaderIgnored, "ETag",
+		"Sunset"} {
 		if v := reply.Header.Get(name); v != "" {
 			out.Meta[name] = v
 		}

@@ -36,6 +36,10 @@ const (
 // answer that names them: their base URLs, separated by commas.
 const HeaderNodes = "Roster-Nodes"
 
+// HeaderWithout is the field of an answer that names the domains whose registrations the node does not
+// show, because it is short of memory, separated by commas. Only callers of the node's domain get it.
+const HeaderWithout = "Roster-Without"
+
 // Paths of requests.
 const (
 	OwnedPath  = "/v1/operator/registrations"

@@ -427,4 +427,11 @@ func TestPeersLeaveANodeMemoryForItsOwnDomain(t *testing.T) {
 	if len(shed) == 0 || !strings.Contains(string(ready), strings.Join(shed, " ")) {
 		t.Errorf("shed are %q, and the node says %s", shed, ready)
 	}
+
+	for _, search := range [][]string{{"lookup"}, {"discover", "translate"}} {
+		code, _, notes := runProgram(t, append(m.operator(0), search...)...)
+		if code != 0 || !strings.Contains(notes, "shows no registrations of "+strings.Join(shed, ", ")) {
+			t.Errorf("roster %s, exit code %d, doesn't say that %q are left out: %s", search[0], code, shed, notes)
+		}
+	}
 }

@@ -118,6 +118,8 @@ func discover(
 		return err
 	}
 
+	noteWithout(console, &found.Reply)
+
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)
 	}
@@ -141,6 +143,8 @@ func resolveQuery(
 	if err != nil {
 		return err
 	}
+
+	noteWithout(console, &found.Reply)
 
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)

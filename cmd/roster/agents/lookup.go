@@ -97,6 +97,8 @@ func lookup(
 		return err
 	}
 
+	noteWithout(console, &page.Reply)
+
 	if len(page.Agents) == 0 {
 		noteEmpty(ctx, console, client, options)
 	}
@@ -114,6 +116,13 @@ func lookup(
 	}
 
 	return console.Print(cli.Answer{Body: body, Items: "agents", Table: agentTable(console, agents)})
+}
+
+// noteWithout notes the domains whose registrations an answer leaves out.
+func noteWithout(console *cli.Console, reply *apiclient.Reply) {
+	if domains := reply.Without(); domains != "" {
+		console.Note("This node is short of memory and shows no registrations of %s; ask another node.", domains)
+	}
 }
 
 // collectPages follows the pages after the first one and returns all as one response. The
