@@ -136,7 +136,8 @@ var layers = map[string][]string{
 		"directory/span"},
 	"api/openapi": {"directory", "directory/problem"}, // reads the description of the API
 	// … and then the surfaces, strangers to each other
-	"api/ad": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed",
+	"api/ad": {"directory", "directory/checkpoint",
+		"directory/index", "directory/kinds", "directory/problem", "directory/signed",
 		"directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response",
 		"api/view", "api/wire", "directory/span"},
 	"api/agents": {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson",

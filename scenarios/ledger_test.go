@@ -3,6 +3,7 @@ package scenarios
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -203,10 +204,48 @@ func TestEveryNodeShowsOneLedger(t *testing.T) {
 	})
 }
 
+// judgeProof has another implementation judge the tlog-proof that a node gives, by the policy of its origin.
+func judgeProof(n, origin *mesh.Node, rid, record string) error {
+	found, err := judgeLedger(origin)
+	if err != nil {
+		return err
+	}
+
+	path := "/ad/r/" + rid
+	if n.Domain != origin.Domain {
+		path = "/ad/r/" + origin.Domain.Name + "/" + rid
+	}
+
+	proof, err := file(n, path+"/proof?format=tlog-proof")
+	if err != nil {
+		return err
+	}
+
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(record, ".")[1])
+	if err != nil {
+		return err
+	}
+
+	digest := sha256.Sum256(payload)
+
+	leaf := append([]byte{1}, digest[:]...)
+	if err := torchwood.VerifyProof(found.policy, tlog.RecordHash(leaf), []byte(proof)); err != nil {
+		return fmt.Errorf("the proof of %s: %w\n%s", n.Name, err, proof)
+	}
+
+	leaf[5]++
+
+	if torchwood.VerifyProof(found.policy, tlog.RecordHash(leaf), []byte(proof)) == nil {
+		return errors.New("it proves another leaf, too")
+	}
+
+	return nil
+}
+
 // A peer says that a registration is logged once it has compared its origin's ledger with what the
 // origin signed, and proves it to others without the origin.
 //
-// Requirement: LOG-010, LOG-013
+// Requirement: LOG-010, LOG-011, LOG-013
 func TestAPeerProvesInclusion(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan})
@@ -233,8 +272,20 @@ func TestAPeerProvesInclusion(t *testing.T) {
 		m.Eventually(15*time.Second, "it is logged at beta", func() error { return logged(beta) })
 
 		body, err := file(beta, "/ad/r/alpha.test/"+a.RID)
-		if err != nil || !strings.Contains(body, `"logged":true,"log":{"origin":"alpha.test/roster/`) {
+		if err != nil || !strings.Contains(body, `"logged":true`) ||
+			!strings.Contains(body, `"log":{"origin":"alpha.test/roster/`) {
 			t.Errorf("beta shows %s, %v", body, err)
+		}
+
+		record, err := file(beta, "/ad/r/alpha.test/"+a.RID+"/record")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, n := range []*mesh.Node{alpha.Nodes[0], beta} {
+			m.Eventually(15*time.Second, n.Name+" has a proof for others", func() error {
+				return judgeProof(n, alpha.Nodes[0], a.RID, record)
+			})
 		}
 
 		alpha.Kill()

@@ -2,6 +2,7 @@ package ad
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/roster-mesh/roster/api/admission"
@@ -11,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -99,16 +101,17 @@ func (h *Handler) Record(w http.ResponseWriter, call *request.Call) error {
 // Proof answers with the registration's proof file, which roster verify reads without a
 // network. A proof names a record with all that its stream discloses, so a caller from
 // whom a part of the registration is withheld gets its record, and no proof. With
-// format=staple it is the proof file that travels with the agent.
+// format=staple it is the proof file that travels with the agent, and with
+// format=tlog-proof the C2SP proof that its ledger has the record's statement.
 func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 	format, err := call.Params.One("format")
 	if err != nil {
 		return err
 	}
 
-	if format != "" && format != formatStaple {
-		return directory.Refuse(directory.BadQuery, "format %q of a proof is unknown; leave it out, or give %s", format,
-			formatStaple)
+	if format != "" && format != formatStaple && format != formatTlog {
+		return directory.Refuse(directory.BadQuery, "format %q of a proof is unknown; leave it out, or give %s or %s",
+			format, formatStaple, formatTlog)
 	}
 
 	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
@@ -122,9 +125,16 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	var proof []byte
-	if format == formatStaple {
+
+	media := "application/json"
+
+	switch format {
+	case formatStaple:
 		proof, err = h.Records.Staple(entry.Origin, entry.RID)
-	} else {
+	case formatTlog:
+		media = "text/plain; charset=utf-8"
+		proof, err = h.tlogProof(entry)
+	default:
 		proof, err = h.Records.Proof(call.Context(), entry.Origin, entry.RID)
 	}
 
@@ -132,11 +142,37 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, proof), proof)
+	return response.Send(w, call, media, response.StrongTag(entry.Revision, proof), proof)
 }
 
-// formatStaple is the format of a proof that travels with its agent.
-const formatStaple = "staple"
+// The formats of a proof that travels with its agent, and of one for other verifiers of transparency logs.
+const (
+	formatStaple = "staple"
+	formatTlog   = "tlog-proof"
+)
+
+// tlogProof returns the C2SP tlog-proof of a registration's newest statement.
+func (h *Handler) tlogProof(entry *directory.Entry) ([]byte, error) {
+	if h.Past == nil {
+		return nil, directory.Refuse(directory.NotFound, "this node has no ledger")
+	}
+
+	past, err := h.Past(entry.Origin, entry.RID)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, st := range slices.Backward(past.Statements) {
+		if st.Entry != nil && st.Path != nil && len(past.Checkpoints) > 0 {
+			return []byte(checkpoint.FormatProof(checkpoint.Proof{
+				Index: st.Index, Path: st.Path, Checkpoint: past.Checkpoints[len(past.Checkpoints)-1],
+			})), nil
+		}
+	}
+
+	return nil, directory.Refuse(directory.Unavailable,
+		"this node has not compared the ledger of %s with its checkpoint so far; try again later", entry.Origin.Name())
+}
 
 // readPeers is the operator's action that lets an identity see the audience of every
 // registration.
