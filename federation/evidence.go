@@ -54,7 +54,7 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 
 // accuse makes evidence of an origin's contradictory structures, and reports whether it
 // convicts the origin. Invalid evidence is logged and has no other effect.
-func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool {
+func (pr *prosecutor) accuse(origin *replica.Origin, parts, keys []string) bool {
 	if pr.cfg.Verifier == nil {
 		return false
 	}
@@ -65,7 +65,7 @@ func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool 
 	)
 
 	err := pr.cfg.Panics.Run(contain.Evidence, func() (err error) {
-		evidence, err = pr.cfg.Verifier.Accuse(origin.Domain, pages, keys)
+		evidence, err = pr.cfg.Verifier.Accuse(origin.Domain, parts, keys)
 		return err
 	})
 	if err == nil {
@@ -78,6 +78,14 @@ func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool 
 	}
 
 	return fresh
+}
+
+// Contradicts accuses a peer of two checkpoints of its ledger, which it has signed: they have one size and
+// two roots.
+func (m *Mesh) Contradicts(peer spiffeid.TrustDomain, one, other string) {
+	if origin := m.origins.Get(peer); origin != nil {
+		m.evidence.accuse(origin, []string{one, other}, origin.Keys.Issued())
+	}
 }
 
 // convict judges evidence, which is news or was read from disk. If it is valid and not known,

@@ -18,8 +18,8 @@ type evidenceVerifier struct {
 }
 
 // Accuse implements evidence.Verifier.
-func (c evidenceVerifier) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
-	return c.keyring.Accuse(origin, pages, keys)
+func (c evidenceVerifier) Accuse(origin spiffeid.TrustDomain, parts, keys []string) ([]byte, error) {
+	return c.keyring.Accuse(origin, parts, keys)
 }
 
 // Judge implements evidence.Verifier.

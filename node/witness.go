@@ -78,6 +78,7 @@ func outsideLogs(configured []config.OutsideLog) (logs []witness.Log) {
 func (n *Node) newWitness() *witness.Witness {
 	return witness.New(witness.Config{
 		PublicURL: n.cfg.PublicURL, Logs: n.logs, Store: witnessStore{n.store}, Keys: n.keyring,
+		Contradicts: n.mesh.Contradicts,
 	})
 }
 

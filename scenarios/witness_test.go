@@ -1,15 +1,24 @@
 package scenarios
 
 import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/scenarios/mesh"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // witnessedAt returns nil if a node of an agent's domain shows it as logged, and as witnessed or not.
@@ -104,6 +113,62 @@ func TestPeersWitnessEachOther(t *testing.T) {
 
 		m.Heal()
 		m.Eventually(3*time.Minute, "bob is witnessed", everywhere(bob, true))
+	})
+}
+
+// A ledger that shows a witness two roots of one size has contradicted itself: the witness's domain and all
+// others freeze its domain, and the evidence convicts it before a verifier that has nothing but its bundle.
+//
+// Requirement: LOG-017, MESH-022
+func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Seed: seed, Link: wan})
+		liar, witness := m.Domain("alpha.test"), m.Domain("beta.test")
+		m.Register("alpha.test", "ada", 3600)
+
+		origin, _, _ := strings.Cut(must(file(liar.Nodes[0], "/log/checkpoint")), "\n")
+		sum := sha256.Sum256([]byte(origin))
+
+		var taken *checkpoint.Note
+
+		m.Eventually(15*time.Second, "beta.test has cosigned the ledger", func() (err error) {
+			text, err := file(witness.Nodes[0], "/witness/"+hex.EncodeToString(sum[:])+"/checkpoint")
+			if err == nil {
+				taken, err = checkpoint.Parse(text)
+			}
+
+			return err
+		})
+
+		pem := must(os.ReadFile(filepath.Join(liar.Nodes[0].Data(), "signing.key")))
+
+		key, ok := must(trust.ParseKey(pem)).(ed25519.PrivateKey)
+		if !ok {
+			t.Fatal("the signing key is not Ed25519")
+		}
+
+		other := taken.Checkpoint
+		other.Root[0]++
+		body := fmt.Sprintf("old %d\n\n%s", other.Size, checkpoint.Sign(other, key))
+
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+
+		req := must(http.NewRequestWithContext(ctx, http.MethodPost, witness.Nodes[0].URL()+"/witness/add-checkpoint",
+			strings.NewReader(body)))
+		res := must(witness.Nodes[0].HTTP("").Do(req))
+		_ = res.Body.Close()
+
+		if res.StatusCode != http.StatusUnprocessableEntity {
+			t.Errorf("another root of the same size: got %s", res.Status)
+		}
+
+		m.Eventually(15*time.Second, "alpha.test is frozen", func() error { return m.Frozen("alpha.test") })
+
+		evidence := m.Domain("gamma.test").Nodes[0].Evidence("alpha.test")
+		if _, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: liar.Bundle()}); trust.ExitCode(err) != 11 {
+			t.Errorf("the evidence at gamma.test: %v", err)
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -26,6 +28,7 @@ type Offence string
 // The offences that evidence can show.
 const (
 	TwoDigests      Offence = "E1" // of one epoch, stream, registration and revision
+	TwoRoots        Offence = "E2" // of one ledger and size
 	TwoKeyDocuments Offence = "E3" // of one epoch and seq
 )
 
@@ -38,7 +41,9 @@ var ErrEquivocation = errors.New("the domain contradicts itself")
 type Evidence struct {
 	Offence Offence  `json:"offence"`
 	Pages   []string `json:"pages,omitempty"` // of TwoDigests: the two, compact JWS
-	// of TwoKeyDocuments the two; else one or two that list the pages' keys
+	// Checkpoints are, of TwoRoots, the two signed notes.
+	Checkpoints []string `json:"checkpoints,omitempty"`
+	// of TwoKeyDocuments the two; else one or two that list the keys of the two parts
 	Keys   []string       `json:"keys"`
 	Bundle jsontext.Value `json:"bundle"` // the domain's SPIFFE bundle, a JWKS object
 }
@@ -70,10 +75,16 @@ func parseEvidence(data []byte) (*Evidence, error) {
 	switch {
 	case evidence.Offence == TwoDigests && len(evidence.Pages) == 2 &&
 		(len(evidence.Keys) == 1 || len(evidence.Keys) == 2):
+	case evidence.Offence == TwoRoots && len(evidence.Pages) == 0 && len(evidence.Checkpoints) == 2 &&
+		(len(evidence.Keys) == 1 || len(evidence.Keys) == 2):
+		return evidence, nil
+	case len(evidence.Checkpoints) > 0:
+		return nil, fmt.Errorf("%w: evidence of kind E2 has two checkpoints and the keys' documents, and no other "+
+			"kind has checkpoints", ErrFormat)
 	case evidence.Offence == TwoKeyDocuments && len(evidence.Pages) == 0 && len(evidence.Keys) == 2:
 	default:
-		return nil, fmt.Errorf("%w: evidence is E1 with two pages and the keys' documents, or E3 with two key "+
-			"documents", ErrFormat)
+		return nil, fmt.Errorf("%w: evidence is E1 with two pages and the keys' documents, E2 with two checkpoints "+
+			"and those, or E3 with two key documents", ErrFormat)
 	}
 
 	return evidence, nil
@@ -90,36 +101,37 @@ type Conviction struct {
 	What     string             // a sentence
 }
 
-// Accuse makes evidence of two pages that origin signed, by those of the key documents,
-// the newest first, that list their keys, or of two key documents if pages is nil. Judge
+// Accuse makes evidence of two pages that origin signed, or of two checkpoints of its ledger, by those of
+// the key documents, the newest first, that list their keys, or of two key documents if parts is nil. Judge
 // decides whether it holds.
-func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
+func (r *Keyring) Accuse(origin spiffeid.TrustDomain, parts, keys []string) ([]byte, error) {
 	bundle, err := r.bundles.JWKS(origin)
 	if err != nil {
 		return nil, err
 	}
 
-	evidence := Evidence{Offence: TwoDigests, Pages: pages, Keys: keys, Bundle: bundle}
-	if pages == nil {
-		evidence.Offence = TwoKeyDocuments
-	} else {
-		evidence.Keys = listing(pages, keys)
+	evidence := Evidence{Offence: TwoKeyDocuments, Keys: keys, Bundle: bundle}
+
+	switch {
+	case parts == nil:
+		return evidence.Bytes(), nil
+	case strings.Contains(parts[0], "\n"): // a note, and no compact JWS
+		evidence.Offence, evidence.Checkpoints = TwoRoots, parts
+	default:
+		evidence.Offence, evidence.Pages = TwoDigests, parts
 	}
+
+	evidence.Keys = listing(parts, keys)
 
 	return evidence.Bytes(), nil
 }
 
-// listing returns the first document for each page that lists its key, or the first
+// listing returns the first document for each page or checkpoint that lists its key, or the first
 // of all if none lists any.
-func listing(pages, docs []string) []string {
+func listing(parts, docs []string) []string {
 	var used []string
-	for _, page := range pages {
-		_, kid, err := compact.ParseOwn(page, signed.TypePage, compact.MaxSize)
-		if err != nil {
-			continue
-		}
-
-		i := slices.IndexFunc(docs, func(text string) bool { return lists(text, kid) })
+	for _, part := range parts {
+		i := slices.IndexFunc(docs, func(text string) bool { return lists(text, part) })
 		if i >= 0 && !slices.Contains(used, docs[i]) {
 			used = append(used, docs[i])
 		}
@@ -132,7 +144,8 @@ func listing(pages, docs []string) []string {
 	return used
 }
 
-func lists(text, kid string) bool {
+// lists reports whether a key document lists the key of a page or checkpoint.
+func lists(text, part string) bool {
 	jws, _, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 	if err != nil {
 		return false
@@ -143,9 +156,31 @@ func lists(text, kid string) bool {
 		return false
 	}
 
-	_, err = doc.Key(kid)
+	if note, err := checkpoint.Parse(part); err == nil {
+		_, listed := logKeyOf(note, doc)
+		return listed
+	}
+
+	_, kid, err := compact.ParseOwn(part, signed.TypePage, compact.MaxSize)
+	if err == nil {
+		_, err = doc.Key(kid)
+	}
 
 	return err == nil
+}
+
+// logKeyOf returns the key of a document of which a checkpoint of its ledger has a line.
+func logKeyOf(note *checkpoint.Note, doc *signed.KeyDocument) (key signed.SigningKey, ok bool) {
+	for _, key := range doc.Keys {
+		vkey := checkpoint.VerifierKey{Name: doc.LogOrigin(), Type: checkpoint.TypeLog, Key: key.Public}
+		if note.Origin == vkey.Name && slices.ContainsFunc(note.Signatures, func(s checkpoint.Signature) bool {
+			return s.Name == vkey.Name && s.ID == vkey.ID()
+		}) {
+			return key, true
+		}
+	}
+
+	return key, false
 }
 
 // Judge checks evidence by the bundle that is trusted now, not by the file's own bundle,
@@ -240,12 +275,17 @@ type trial struct {
 	evidence *Evidence
 	docs     []*signed.KeyDocument
 	pages    []*signed.Page
-	signed   []signedBy // the documents, then the pages
+	notes    []*checkpoint.Note
+	signed   []signedBy // the documents, then the pages or checkpoints
 	issues   [][]byte   // the documents' payloads, as they were signed
 	found    *Conviction
 }
 
-type signedBy struct{ jws, kid string }
+// A signedBy is a part with the id of the key that is to have signed it: a compact JWS, or a checkpoint.
+type signedBy struct {
+	jws, kid string
+	note     *checkpoint.Note
+}
 
 // evidenceFormat reads all parts, and checks no signature.
 func (v *verification) evidenceFormat() (string, error) {
@@ -275,7 +315,13 @@ func (v *verification) evidenceFormat() (string, error) {
 
 		t.docs = append(t.docs, doc)
 		t.issues = append(t.issues, jws.Payload)
-		t.signed = append(t.signed, signedBy{text, kid})
+		t.signed = append(t.signed, signedBy{jws: text, kid: kid})
+	}
+
+	for _, text := range t.evidence.Checkpoints {
+		if err := t.takeCheckpoint(text); err != nil {
+			return "", err
+		}
 	}
 
 	for _, text := range t.evidence.Pages {
@@ -289,7 +335,7 @@ func (v *verification) evidenceFormat() (string, error) {
 			return "", malformed("a page", err)
 		}
 
-		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{text, kid})
+		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{jws: text, kid: kid})
 	}
 
 	v.issuer, v.ownBundle = t.docs[0].Issuer, t.evidence.Bundle
@@ -297,6 +343,26 @@ func (v *verification) evidenceFormat() (string, error) {
 
 	return fmt.Sprintf("an evidence file of kind %s against %s, in canonical form", t.evidence.Offence,
 		v.issuer.Name()), nil
+}
+
+// takeCheckpoint reads a checkpoint of the evidence.
+func (t *trial) takeCheckpoint(text string) error {
+	note, err := checkpoint.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%w: a checkpoint: %w", ErrFormat, err)
+	}
+
+	kid := "" // of no key
+	for _, doc := range t.docs {
+		if key, ok := logKeyOf(note, doc); ok {
+			kid = key.KeyID()
+			break
+		}
+	}
+
+	t.notes, t.signed = append(t.notes, note), append(t.signed, signedBy{kid: kid, note: note})
+
+	return nil
 }
 
 // evidenceKeys checks that an SVID of a node of the domain vouched for each key
@@ -391,8 +457,13 @@ func attestedAt(jws string) (time.Time, error) {
 func (v *verification) evidenceSignatures() (string, error) {
 	for _, signedBy := range v.trial.signed {
 		key, err := v.trial.key(signedBy.kid)
-		if err == nil {
+
+		switch {
+		case err != nil:
+		case signedBy.note == nil:
 			err = compact.VerifyOwn(signedBy.jws, key.Public)
+		case !signedBy.note.Signed(signedBy.note.Origin, key.Public):
+			err = signed.ErrSignature
 		}
 
 		if err != nil {
@@ -425,8 +496,12 @@ func (v *verification) contradiction() (string, error) {
 	}
 
 	find := t.twoDigests
-	if t.evidence.Offence == TwoKeyDocuments {
+
+	switch t.evidence.Offence {
+	case TwoKeyDocuments:
 		find = t.twoKeyDocuments
+	case TwoRoots:
+		find = t.twoRoots
 	}
 
 	found := find()
@@ -456,6 +531,20 @@ func (t *trial) twoKeyDocuments() *Conviction {
 	return &Conviction{ID: fmt.Sprint(document.Epoch, " ", document.Seq), Epoch: document.Epoch,
 		What: fmt.Sprintf("%s signed two key documents with number %d of epoch %d", document.Issuer.Name(),
 			document.Seq, document.Epoch)}
+}
+
+// twoRoots is E2. Checkpoints of two sizes are never compared: without the leaves nobody can.
+func (t *trial) twoRoots() *Conviction {
+	one, other := t.notes[0], t.notes[1]
+	i := slices.IndexFunc(t.docs, func(doc *signed.KeyDocument) bool { return doc.LogOrigin() == one.Origin })
+
+	if i < 0 || one.Origin != other.Origin || one.Size != other.Size || one.Root == other.Root {
+		return nil
+	}
+
+	return &Conviction{ID: fmt.Sprint(t.docs[i].Epoch, " ", one.Size), Epoch: t.docs[i].Epoch,
+		What: fmt.Sprintf("%s signed two roots of the ledger %s with %d leaves, %s and %s", t.docs[i].Issuer.Name(),
+			one.Origin, one.Size, one.Root, other.Root)}
 }
 
 // twoDigests is E1. It never compares ranges, nor members that only one page lists.

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -69,9 +71,50 @@ func (l *liar) against(t testing.TB, pages, keys []string) []byte {
 	return evidence
 }
 
+// rooted is a checkpoint of the ledger.
+func (l *liar) rooted(root byte, size uint64) string {
+	c := checkpoint.Checkpoint{Origin: l.doc.LogOrigin(), Size: size, Root: directory.Hash{root}}
+	return checkpoint.Sign(c, l.key.private)
+}
+
+// Two checkpoints convict only if keys of the domain signed them, for one size of its ledger.
+//
+// Requirement: LOG-017, LOG-018
+func TestCheckpointsOfAnHonestLedgerDoNotConvict(t *testing.T) {
+	l := newLiar(t)
+	one := l.rooted(1, 7)
+	other := checkpoint.Checkpoint{Origin: "alpha.test/roster/2", Size: 7, Root: directory.Hash{2}}
+	_, stranger, err := ed25519.GenerateKey(nil)
+	must(t, err)
+
+	byStranger := other
+	byStranger.Origin = l.doc.LogOrigin()
+	forged, err := checkpoint.Parse(l.rooted(1, 7))
+	must(t, err)
+
+	changed := strings.Replace(forged.String(), forged.Text, byStranger.Text(), 1)
+
+	for name, row := range map[string]struct {
+		checkpoint string
+		want       error
+	}{
+		"another size":                {l.rooted(2, 8), ErrFormat},
+		"the same":                    {one, ErrFormat},
+		"the ledger of another epoch": {checkpoint.Sign(other, l.key.private), ErrKey},
+		"a stranger's":                {checkpoint.Sign(byStranger, stranger), ErrKey},
+		"a changed one":               {changed, signed.ErrSignature},
+		"none":                        {"hello\n", ErrFormat},
+	} {
+		evidence := l.against(t, []string{one, row.checkpoint}, []string{l.jws(t)})
+		if _, err := l.ring.Judge(evidence, true); !errors.Is(err, row.want) {
+			t.Errorf("%s: got %v, want %v", name, err, row.want)
+		}
+	}
+}
+
 func later(p *signed.Page) { p.Digests[1].Deadline++ }
 
-// Both kinds of evidence convict: here, and of a stranger who has nothing but the
+// All kinds of evidence convict: here, and of a stranger who has nothing but the
 // file and the domain's bundle.
 //
 // Requirement: MESH-022
@@ -87,6 +130,7 @@ func TestEvidenceConvicts(t *testing.T) {
 			p.From, p.Digests = 8, []signed.Digest{{RID: p.Digests[3].RID, Revision: 9, Op: signed.OpEnd,
 				H: directory.Hash{9}}}
 		})}, []string{l.jws(t)}),
+		"E2": l.against(t, []string{l.rooted(1, 7), l.rooted(2, 7)}, []string{l.jws(t)}),
 		"E3": l.against(t, nil, []string{l.jws(t), l.signKeys(t, &other)}),
 	} {
 		found, err := l.ring.Judge(evidence, true)

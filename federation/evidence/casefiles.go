@@ -19,9 +19,9 @@ import (
 // from other nodes, and freezes convicted origins (federation.md, "Evidence"). It is safe for
 // concurrent use.
 type Verifier interface {
-	// Accuse makes an evidence file of two pages and the key documents that list their
-	// keys, or of two key documents if pages is nil. keys is ordered newest first.
-	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
+	// Accuse makes an evidence file of two pages, or two checkpoints, and the key documents that list
+	// their keys, or of two key documents if parts is nil. keys is ordered newest first.
+	Accuse(origin spiffeid.TrustDomain, parts, keys []string) ([]byte, error)
 	// Judge returns the conviction that evidence supports under the bundles and key
 	// documents that this node trusts now. An error means that the evidence is not valid.
 	// news is true for evidence that this domain has not judged before: it is not valid if
