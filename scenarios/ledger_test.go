@@ -53,6 +53,7 @@ func file(n *mesh.Node, path string) (string, error) {
 // A judged is what a stranger finds at a node, by another implementation of the formats: the
 // checkpoint, believed by the node's policy file, and all entries, compared with it.
 type judged struct {
+	prefix  string // of its files
 	tree    tlog.Tree
 	entries [][]byte
 	policy  torchwood.Policy
@@ -81,14 +82,19 @@ func ofSigner(policy, note string) []byte {
 }
 
 func judgeLedger(n *mesh.Node) (found judged, err error) {
-	// A redirect leads to the log at hand.
-	text, err := file(n, "/log/checkpoint")
+	return judgeLedgerAt(n, "/log/checkpoint") // a redirect leads to the log at hand
+}
+
+func judgeLedgerAt(n *mesh.Node, path string) (found judged, err error) {
+	text, err := file(n, path)
 	if err != nil {
 		return found, err
 	}
 
 	origin, _, _ := strings.Cut(text, "\n")
 	prefix := "/log/" + origin[strings.LastIndexByte(origin, '/')+1:]
+
+	found.prefix = prefix
 
 	policy, err := file(n, prefix+"/policy")
 	if err != nil {
@@ -200,6 +206,53 @@ func TestEveryNodeShowsOneLedger(t *testing.T) {
 				return err
 			})
 			look(n)
+		}
+	})
+}
+
+// After a restore a new log begins, whose first entry is of the type of an epoch's start. The old one goes
+// on being served as it was, and the history has what was stated in both.
+//
+// Requirement: LOG-019, LOG-012
+func TestANewEpochBeginsANewLedger(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Nodes: full(3, 1), Seed: seed, Link: wan})
+		node := m.Domains[0].Nodes[0]
+		kept := m.Register("alpha.test", "kept", 86400)
+		backup := m.Backup("alpha.test")
+		m.Register("alpha.test", "later", 86400)
+
+		old, err := judgeLedger(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		restore(m, backup)
+		m.Register("alpha.test", "kept", 86400)
+
+		next, err := judgeLedger(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if next.prefix == old.prefix || next.entries[0][0] != 5 {
+			t.Errorf("the new log is at %s, and its first entry is %x", next.prefix, next.entries[0])
+		}
+
+		again, err := judgeLedgerAt(node, old.prefix+"/checkpoint")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if len(again.entries) < len(old.entries) || !bytes.Equal(bytes.Join(again.entries[:len(old.entries)], nil),
+			bytes.Join(old.entries, nil)) {
+			t.Errorf("the old log has %d entries, and not the %d that it had", len(again.entries), len(old.entries))
+		}
+
+		past, err := file(node, "/ad/r/"+kept.RID+"/history")
+		if err != nil || !strings.Contains(past, strings.TrimPrefix(old.prefix, "/log/")) ||
+			!strings.Contains(past, strings.TrimPrefix(next.prefix, "/log/")) {
+			t.Errorf("the history: %s, %v", past, err)
 		}
 	})
 }
