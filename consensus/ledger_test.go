@@ -181,6 +181,7 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 		}
 
 		again := put(t, ada, "agent", 600)
+
 		again.Document = document(t, "agent of another base")
 		if _, err := s.Register(t.Context(), again); err != nil {
 			t.Fatal(err)

@@ -262,6 +262,7 @@ func TestFailingForbidsAreReported(t *testing.T) {
 	var lines strings.Builder
 
 	failed := 0
+
 	p, err := policy.New("shipped", spiffeid.RequireTrustDomainFromString("alpha.test"))
 	if err != nil {
 		t.Fatal(err)

@@ -135,11 +135,13 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 			"proof.json": func(vector specVector, _ signed.Dialect) string {
 				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, At: time.Unix(r.keys.At, 0),
 					Policy: policyOfAll(t, vector.Witnesses)})
+
 				return proofVerdict(err)
 			},
 			"staple.json": func(vector specVector, _ signed.Dialect) string {
 				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, Staple: true,
 					At: time.Unix(cmp.Or(vector.At, r.keys.At), 0)})
+
 				return proofVerdict(err)
 			},
 			"evidence.json": func(vector specVector, _ signed.Dialect) string {

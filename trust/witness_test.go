@@ -140,6 +140,7 @@ func TestEveryByteOfACosignatureIsChecked(t *testing.T) {
 		for _, flip := range []byte{0x01, 0x02, 0x20} {
 			changed := *p
 			text := []byte(p.Checkpoint)
+
 			text[i] ^= flip
 			if !utf8.Valid(text) {
 				continue // JSON can't hold it

@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"encoding/json"
-	"time"
-)
+import "time"
 
 // A History has the statements of a registration, the first one first.
 type History struct {
@@ -30,12 +27,12 @@ type PastStatement struct {
 	// State is put, end, withheld (policy hides the contents) or pruned (only hash and time are kept).
 	State string `json:"state"`
 	// Owner, Registrant, RegisteredBy and TransferredBy are empty where they are withheld.
-	Owner         string          `json:"owner"`
-	Registrant    string          `json:"registrant"`
-	RegisteredBy  string          `json:"registered_by"`
-	TransferredBy string          `json:"transferred_by"`
-	Redacted      bool            `json:"redacted"`
-	Document      json.RawMessage `json:"document"`
+	Owner         string         `json:"owner"`
+	Registrant    string         `json:"registrant"`
+	RegisteredBy  string         `json:"registered_by"`
+	TransferredBy string         `json:"transferred_by"`
+	Redacted      bool           `json:"redacted"`
+	Document      map[string]any `json:"document"`
 	// Changed are the members that are not as in the statement before, as far as both are shown.
 	Changed []string `json:"changed"`
 	Hash    string   `json:"hash"`    // SHA-256 of Payload, base64url

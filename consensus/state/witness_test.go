@@ -75,6 +75,7 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 	d := newWitnessing(t)
 
 	const next = "beta.test/roster/1793491300"
+
 	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
 		t.Fatal(err)
 	}

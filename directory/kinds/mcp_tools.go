@@ -85,6 +85,7 @@ func WithTools(document directory.Document, tools []directory.Capability) ([]byt
 	doc := readDocument(document)
 	meta := doc.child("_meta")
 	publisher := meta.child(publisherMeta)
+
 	if err := doc.reading.err(); err != nil {
 		return nil, err
 	}

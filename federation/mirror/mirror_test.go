@@ -156,6 +156,7 @@ func TestALedgerIsFollowedAsItGrows(t *testing.T) {
 
 	for _, n := range []int{10, 11, 255, 256, 257, 900} {
 		beta1.entries = newOrigin(n).entries
+
 		if err := f.follow(t); err != nil {
 			t.Fatal(err)
 		}
@@ -216,6 +217,7 @@ func TestEntriesOfAnotherLedgerAreNotKept(t *testing.T) {
 			}
 
 			liar.entries, honest.entries, liar.lie = newOrigin(600).entries, newOrigin(600).entries, lie
+
 			if err := f.follow(t); err == nil {
 				t.Errorf("%s: followed", name)
 			}
@@ -268,6 +270,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	f.holds(t, 300)
 
 	held.entries = newOrigin(200).entries // a node that is behind
+
 	if err := f.follow(t); err != nil {
 		t.Error(err)
 	}

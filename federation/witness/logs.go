@@ -123,6 +123,7 @@ func (l *Logs) verify(note *checkpoint.Note) (log known, signedNote string, err 
 		}
 
 		held = true
+
 		for _, line := range note.Signatures {
 			if line.Name == key.Name && line.ID == key.ID() {
 				signedNote += line.String()

@@ -90,6 +90,7 @@ func (f *following) name(id string) string {
 // hold adds a registration that is there already.
 func (f *following) hold(name string, change func(*directory.Entry)) {
 	f.number++
+
 	entry := &directory.Entry{
 		Agent: name, Owner: f.As, RID: directorytest.RID(f.number),
 		Document:  directory.LoadDocument(directory.KindWoA, []byte(`{}`)),

@@ -85,6 +85,7 @@ func engines(p *Policy, set *cedar.PolicySet, id directory.Identity, agent strin
 	decision, why := cedar.Authorize(set, &pair{who, what}, cedar.Request{
 		Principal: who.UID, Action: types.NewEntityUID("Action", askRegister), Resource: what.UID,
 	})
+
 	var failed []string
 	for _, err := range why.Errors {
 		if set.Get(err.PolicyID).Effect() == cedar.Forbid {

@@ -346,6 +346,7 @@ func printCheck(session connect.Session, old, note *checkpoint.Note, found check
 	}
 
 	table := cli.Table{Head: []string{"LOG", "FROM", "SIZE", "WITNESSES"}}
+
 	for _, c := range found.Witnesses {
 		result.Witnesses = append(result.Witnesses, witness{c.Witness.Key.Name, session.Time(c.At)})
 	}

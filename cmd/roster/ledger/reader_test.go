@@ -147,6 +147,7 @@ func TestTheLogIsReadFromItsTiles(t *testing.T) {
 	}
 
 	seen := uint64(250)
+
 	err := r.entries(s.checkpoint(size), 250, 600, func(e entry) {
 		if e.Index != seen || e.Hash != payload(int64(seen)) || e.Type != byte(seen%7)+1 || e.Kind == "unknown" {
 			t.Errorf("entry %d is read as %+v", seen, e)
