@@ -106,7 +106,7 @@ func isolate() error {
 		}
 	}
 
-	return os.Setenv("XDG_CONFIG_HOME", dir)
+	return os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
 }
 
 func TestMain(m *testing.M) {
