@@ -134,10 +134,12 @@ type Config struct {
 	// KeepHistory is how long the contents of a statement are kept once another one follows, or its
 	// registration has ended; 0 is for ever.
 	KeepHistory time.Duration
-	Rules       Rules        // the same for all members
-	Timing      Timing       // zero members have DefaultTiming's values
-	Logger      *slog.Logger // nil discards
-	Tracer      *span.Tracer // nil records nothing
+	// HistoryBytes bounds the history on disk: the oldest contents go first. 0 is no bound.
+	HistoryBytes int64
+	Rules        Rules        // the same for all members
+	Timing       Timing       // zero members have DefaultTiming's values
+	Logger       *slog.Logger // nil discards
+	Tracer       *span.Tracer // nil records nothing
 
 	reads  Versions                          // zero is this build's; a test may play an earlier release
 	sent   func(message []byte) []byte       // nil; a test may change what is sent to members

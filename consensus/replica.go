@@ -164,14 +164,14 @@ func (r *Replica) replace(next *state.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	size, root := next.History().Ledger()
-	epoch := next.History().Position().Epoch
+	at := logged(next)
 
-	if err := r.ledger.Reset(epoch, ledger.Tree{Size: size, Root: root}); err != nil {
+	_, root := next.History().Ledger()
+	if err := r.ledger.Reset(at.Epoch, ledger.Tree{Size: at.Size, Root: root}); err != nil {
 		return err
 	}
 
-	if err := r.history.Restored(epoch, size); err != nil {
+	if err := r.history.Restored(logged(r.state), at); err != nil {
 		return err
 	}
 
@@ -182,6 +182,12 @@ func (r *Replica) replace(next *state.State) error {
 	r.notifyAgreed()
 
 	return nil
+}
+
+// logged returns how far a state's ledger goes.
+func logged(s *state.State) history.Position {
+	size, _ := s.History().Ledger()
+	return history.Position{Epoch: s.History().Position().Epoch, Size: size}
 }
 
 // brought returns the changes of an entry that members brought. The caller holds mu.
@@ -634,20 +640,19 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.storage.limitTrailingLogs()
 
 	var (
-		snapshot    *state.Snapshot
-		epoch, size uint64
+		snapshot *state.Snapshot
+		at       history.Position
 	)
 
 	m.replica.use(func(s *state.State) {
 		m.storage.growth.bytes.Store(0)
 
 		snapshot = s.Snapshot()
-		epoch = s.History().Position().Epoch
-		size, _ = s.History().Ledger()
+		at = logged(s)
 	})
 
 	return fsmSnapshot{snapshot, func() error {
-		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(epoch, size))
+		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(at))
 	}}, nil
 }
 

@@ -21,7 +21,41 @@ type statementKeeper struct {
 }
 
 // pruneEvery is how often old contents are looked for.
-const pruneEvery = time.Minute
+const pruneEvery = 10 * time.Second
+
+// prune takes the contents that are old, and the oldest ones while all take more than their share of the
+// disk: an owner that replaces a large document all day would fill it.
+func (k *statementKeeper) prune() error {
+	kept, now := k.member.replica.history, k.member.cfg.Clock.Now()
+
+	for k.member.cfg.KeepHistory > 0 {
+		pruned, err := kept.Prune(now.Add(-k.member.cfg.KeepHistory))
+		if err != nil || pruned < history.MostPruned {
+			return errors.Join(err, k.shrink(now))
+		}
+	}
+
+	return k.shrink(now)
+}
+
+func (k *statementKeeper) shrink(now time.Time) error {
+	kept := k.member.replica.history
+	if most := k.member.cfg.HistoryBytes; most <= 0 || kept.Used() <= most {
+		return nil
+	}
+
+	k.member.log.Warn("the history of registrations takes more than history.max_bytes; its oldest contents are pruned",
+		"bytes", kept.Used(), "max_bytes", k.member.cfg.HistoryBytes)
+
+	for kept.Used() > k.member.cfg.HistoryBytes {
+		pruned, err := kept.Prune(now.Add(time.Second))
+		if err != nil || pruned == 0 { // the rest are those of living registrations
+			return err
+		}
+	}
+
+	return nil
+}
 
 func (k *statementKeeper) run() {
 	ticker := time.NewTicker(mendEvery)
@@ -52,52 +86,59 @@ func (k *statementKeeper) run() {
 			}
 		}
 
-		if now := time.Now(); k.member.cfg.KeepHistory > 0 && now.Sub(pruned) >= pruneEvery {
+		if now := time.Now(); now.Sub(pruned) >= pruneEvery {
 			pruned = now
 
-			if _, err := kept.Prune(k.member.cfg.Clock.Now().Add(-k.member.cfg.KeepHistory)); err != nil {
+			if err := k.prune(); err != nil {
 				k.member.log.Error("old statements can't be pruned", "err", err)
 			}
 		}
 	}
 }
 
-// copyAll copies the history of one of the other members.
+// copyAll copies the history of a member that has all of it, or what all the others have: after the restore
+// of a backup nobody has more.
 func (k *statementKeeper) copyAll() error {
-	err := errors.New("there is no other member")
+	var errs []error
 
 	for _, to := range k.member.group.servers() {
 		if to.ID == k.member.cfg.Node {
 			continue
 		}
 
-		if err = k.copyFrom(to.Member); err == nil {
-			k.member.replica.history.Copied()
-			k.member.log.Info("copied the history of registrations from another member", "member", to.ID)
-
-			return nil
+		lacks, err := k.copyFrom(to.Member)
+		if err == nil && !lacks {
+			errs = nil
+			break
 		}
+
+		errs = append(errs, err)
 	}
 
-	return err
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+
+	k.member.replica.history.Copied()
+	k.member.log.Info("copied the history of registrations that other members have")
+
+	return nil
 }
 
-// copyFrom copies the history of another member, page by page.
-func (k *statementKeeper) copyFrom(to Member) error {
+// copyFrom copies the history of another member, page by page, and reports whether that member lacks some
+// of it, too.
+func (k *statementKeeper) copyFrom(to Member) (lacks bool, err error) {
 	var behind []byte
 
 	for {
 		answer, err := k.ask(to, behind)
 		if err != nil {
-			return err
+			return false, err
 		}
 
-		if answer.Lacks {
-			return fmt.Errorf("the history of %s is incomplete, too", to.ID)
-		}
-
+		lacks = lacks || answer.Lacks
 		if len(answer.Records) == 0 {
-			return nil
+			return lacks, nil
 		}
 
 		var proven []history.Record
@@ -109,12 +150,12 @@ func (k *statementKeeper) copyFrom(to Member) error {
 			case err == nil:
 				proven = append(proven, *r)
 			case !errors.Is(err, errNoLog):
-				return fmt.Errorf("a statement of registration %s that %s has: %w", r.RID, to.ID, err)
+				return false, fmt.Errorf("a statement of registration %s that %s has: %w", r.RID, to.ID, err)
 			}
 		}
 
 		if err := k.member.replica.history.Merge(proven); err != nil {
-			return err
+			return false, err
 		}
 
 		behind = answer.Last

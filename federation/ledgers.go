@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
@@ -30,10 +31,8 @@ func (m *Mesh) openMirrors() *mirror.Mirrors {
 
 			return m.client.Get(ctx, node, path, nil, limit)
 		},
-		Keys: m.cfg.LogKeys,
-		Forked: func(origin spiffeid.TrustDomain, held, other string) {
-			m.cfg.Logger.Error("a domain signed two ledgers", "origin", origin.Name(), "held", held, "other", other)
-		},
+		Keys:   m.cfg.LogKeys,
+		Forked: m.Contradicts,
 	})
 }
 
@@ -55,6 +54,11 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 		err := m.mirrors.Follow(timed, origin.Domain, at.Epoch, origin.Contacts.Nodes())
 
 		cancel()
+
+		if errors.Is(err, mirror.ErrDiscontinued) { // an alarm, and no conviction
+			m.cfg.Logger.Error("the ledger of a peer does not continue the one that it has shown before",
+				"origin", origin.Domain.Name(), "err", err)
+		}
 
 		if err != nil {
 			m.cfg.Logger.Debug("following a ledger failed", "origin", origin.Domain.Name(), "err", err)

@@ -428,7 +428,7 @@ func consensusConfig(n *Node, ln net.Listener, env *Env) consensus.Config {
 		Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Commission: n.policy.Commission, Permit: permitter(n.policy),
 		Policy:      n.applyPolicy,
-		MaxLifetime: n.cfg.Lifetimes.Max, KeepHistory: n.cfg.History.Keep,
+		MaxLifetime: n.cfg.Lifetimes.Max, KeepHistory: n.cfg.History.Keep, HistoryBytes: n.cfg.History.MaxBytes,
 		Timing: env.Timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),
 	}

@@ -250,7 +250,8 @@ func TestANewEpochBeginsANewLedger(t *testing.T) {
 		}
 
 		past, err := file(node, "/ad/r/"+kept.RID+"/history")
-		if err != nil || !strings.Contains(past, strings.TrimPrefix(old.prefix, "/log/")) ||
+		if err != nil || !strings.Contains(past, `"complete":true`) ||
+			!strings.Contains(past, strings.TrimPrefix(old.prefix, "/log/")) ||
 			!strings.Contains(past, strings.TrimPrefix(next.prefix, "/log/")) {
 			t.Errorf("the history: %s, %v", past, err)
 		}

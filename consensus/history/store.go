@@ -318,8 +318,21 @@ func (s *Store) Page(behind []byte, most int) (records []Record, last []byte, er
 	return records, last, err
 }
 
+// MostPruned is how many records are pruned at once.
+const MostPruned = 1000
+
+// Used returns how many bytes of the file are in use.
+func (s *Store) Used() (bytes int64) {
+	_ = s.db.View(func(tx *bbolt.Tx) error {
+		bytes = tx.Size() - int64(s.db.Stats().FreeAlloc)
+		return nil
+	})
+
+	return bytes
+}
+
 // Prune takes the contents from the records whose registrations had others, or had ended, before a
-// time; hash and time remain. It returns how many it has pruned: at most a thousand at once.
+// time; hash and time remain. It returns how many it has pruned: at most MostPruned at once.
 func (s *Store) Prune(before time.Time) (pruned int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -330,7 +343,7 @@ func (s *Store) Prune(before time.Time) (pruned int, err error) {
 		var keys [][]byte
 
 		c := due.Cursor()
-		for key, _ := c.First(); key != nil && len(keys) < 1000; key, _ = c.Next() {
+		for key, _ := c.First(); key != nil && len(keys) < MostPruned; key, _ = c.Next() {
 			if int64(binary.BigEndian.Uint64(key)) >= before.Unix() {
 				break
 			}
@@ -372,17 +385,27 @@ func prune(all *bbolt.Bucket, key []byte) error {
 	return all.Put(key, value)
 }
 
-// Restored notes that the state is that of a snapshot, with a ledger of that size in an epoch. If the
-// statements up to it are not here, they are to be copied from another member.
-func (s *Store) Restored(epoch, size uint64) error {
-	var had [16]byte
+// A Position is how far a domain's ledgers go: an epoch, and the size of its ledger.
+type Position struct{ Epoch, Size uint64 }
+
+func (p Position) bytes() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.Epoch), p.Size)
+}
+
+// Restored notes that the state is that of a snapshot, in the place of one before it: the zero position
+// at a start. If the statements up to it are not here, they are to be copied from other members.
+func (s *Store) Restored(before, at Position) error {
+	had := before.bytes()
 
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		copy(had[:], tx.Bucket(meta).Get(completeAt))
+		if saved := tx.Bucket(meta).Get(completeAt); bytes.Compare(saved, had) > 0 {
+			had = bytes.Clone(saved)
+		}
+
 		return nil
 	})
 
-	s.setLacks(bytes.Compare(had[:], position(epoch, size)) < 0)
+	s.setLacks(s.Lacks() || bytes.Compare(had, at.bytes()) < 0)
 
 	return err
 }
@@ -401,17 +424,16 @@ func (s *Store) setLacks(lacks bool) {
 	s.lacks = lacks
 }
 
-// Copied notes that all statements of another member are here.
+// Copied notes that all statements are here that other members have.
 func (s *Store) Copied() { s.setLacks(false) }
 
-// Saved writes what was added, before a snapshot with a ledger of that size is written: the log is
-// cut after it.
-func (s *Store) Saved(epoch, size uint64) error {
+// Saved writes what was added, before a snapshot is written: the log is cut after it.
+func (s *Store) Saved(at Position) error {
 	if err := s.Flush(); err != nil || s.Lacks() {
 		return err
 	}
 
-	return s.complete(position(epoch, size))
+	return s.complete(at.bytes())
 }
 
 func (s *Store) complete(at []byte) error {
@@ -419,8 +441,4 @@ func (s *Store) complete(at []byte) error {
 	defer s.writing.Unlock()
 
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(meta).Put(completeAt, at) })
-}
-
-func position(epoch, size uint64) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, epoch), size)
 }

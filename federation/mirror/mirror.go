@@ -126,6 +126,9 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 	}
 
 	dir := filepath.Join(m.dir(origin), strconv.FormatUint(epoch, 10))
+	if err := m.dropOthers(origin, dir); err != nil {
+		return err
+	}
 
 	log, err := ledger.Open(dir)
 	if err != nil {
@@ -148,6 +151,18 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 	c.become(epoch, log, tree, string(text))
 
 	return nil
+}
+
+// dropOthers removes the copies of a domain's former ledgers.
+func (m *Mirrors) dropOthers(origin spiffeid.TrustDomain, but string) error {
+	former, err := filepath.Glob(filepath.Join(m.dir(origin), "*"))
+	for _, dir := range former {
+		if dir != but {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+
+	return err
 }
 
 func (c *copied) become(epoch uint64, log *ledger.Log, tree ledger.Tree, note string) {
@@ -230,8 +245,11 @@ func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch
 	return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
 }
 
-// errDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
-var errDiscontinued = errors.New("it does not continue the ledger that was shown before")
+// ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
+var ErrDiscontinued = errors.New("it does not continue the ledger that was shown before")
+
+// MaxEntries bounds the copy of one ledger: about 1.1 GB. A larger one is followed no further.
+const MaxEntries = 1 << 24
 
 // take brings the copy to a verified checkpoint.
 func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDomain, note *checkpoint.Note,
@@ -241,9 +259,11 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	next := ledger.Tree{Size: note.Size, Root: note.Root}
 
 	switch _, missing := log.Missing(); {
+	case next.Size > MaxEntries:
+		return fmt.Errorf("it has %d entries, and a copy at most %d", next.Size, MaxEntries)
 	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
 		m.cfg.Forked(origin, c.note, note.String())
-		return errDiscontinued
+		return ErrDiscontinued
 	case next.Size < tree.Size:
 		return nil // a node that is behind
 	case next.Size == tree.Size && !missing:
@@ -258,7 +278,7 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	if err == nil && tree.Size > 0 {
 		var root directory.Hash
 		if root, err = log.Root(next, tree.Size); err == nil && root != tree.Root {
-			err = errDiscontinued
+			err = ErrDiscontinued
 		}
 	}
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,7 @@ type origin struct {
 	signer  ed25519.PrivateKey
 	lie     func(entries []ledger.Entry) []ledger.Entry // about the entries of a bundle
 	asked   int
+	large   uint64 // the size by its word
 }
 
 func newOrigin(n int) *origin {
@@ -54,7 +56,7 @@ func (o *origin) note() string {
 	}
 
 	return checkpoint.Sign(checkpoint.Checkpoint{
-		Origin: directory.LogName(beta, epoch), Size: f.Size, Root: f.Root(),
+		Origin: directory.LogName(beta, epoch), Size: max(f.Size, o.large), Root: f.Root(),
 	}, o.signer)
 }
 
@@ -276,6 +278,23 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	}
 
 	f.holds(t, 300)
+
+	// A next epoch's ledger takes the place of the copy, and one that is too large is not followed.
+	held.large = mirror.MaxEntries + 1
+	if err := f.follow(t); err == nil {
+		t.Error("followed a ledger without bounds")
+	}
+
+	f.holds(t, 300)
+
+	if err := f.Follow(t.Context(), beta, epoch+1, nil); err != nil {
+		t.Error(err)
+	}
+
+	left, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*"))
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != fmt.Sprint(epoch+1) {
+		t.Errorf("%q are left, %v", left, err)
+	}
 
 	if err := f.Forget(beta); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func Default() Config {
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Min: directory.MinLifetime, Max: directory.MaxLifetime},
-		History:   History{Keep: 90 * 24 * time.Hour},
+		History:   History{Keep: 90 * 24 * time.Hour, MaxBytes: 4 << 30},
 		Limits:    defaultLimits(),
 		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,

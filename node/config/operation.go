@@ -39,12 +39,15 @@ func (l *Lifetimes) validate(r *report) {
 }
 
 // History says how long the contents of statements are kept once another one follows, or the
-// registration has ended; 0 keeps them for ever.
+// registration has ended; 0 keeps them for ever. All take at most MaxBytes; 0 is no bound.
 type History struct {
-	Keep time.Duration `yaml:"keep"`
+	Keep     time.Duration `yaml:"keep"`
+	MaxBytes int64         `yaml:"max_bytes"`
 }
 
 func (h *History) validate(r *report) {
+	r.require(h.MaxBytes == 0 || h.MaxBytes >= 64<<20, "history.max_bytes",
+		"must be 0 or at least 67108864 (64 MiB), got %d", h.MaxBytes)
 	r.require(h.Keep == 0 || h.Keep >= time.Hour, "history.keep", "must be 0s or at least 1h, got %s", h.Keep)
 }
 

@@ -1,0 +1,139 @@
+package history_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/history"
+	"github.com/roster-mesh/roster/directory"
+)
+
+func open(t *testing.T, dir string) *history.Store {
+	t.Helper()
+
+	s := history.New(dir)
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = s.Close() })
+
+	return s
+}
+
+func rid(n byte) directory.RID { return directory.NewRID(1, [10]byte{n}) }
+
+// record is a statement at a time, whose contents take 100 KB.
+func record(n byte, index uint64, at int64, agent string) history.Record {
+	return history.Record{RID: rid(n), Epoch: 1, Index: index, At: at, Agent: agent,
+		Kept: bytes.Repeat([]byte{byte(index)}, 100_000)}
+}
+
+// kept returns the indexes of a registration's statements whose contents are there.
+func kept(t *testing.T, s *history.Store, n byte) (indexes []uint64) {
+	t.Helper()
+
+	all, err := s.Of(rid(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, r := range all {
+		if r.Kept != nil {
+			indexes = append(indexes, r.Index)
+		}
+	}
+
+	return indexes
+}
+
+// Requirement: LOG-012
+func TestContentsArePrunedOnceTheyAreFormer(t *testing.T) {
+	s := open(t, t.TempDir())
+
+	// In any order, as another member's come: 1 is followed at 200, 2 at 300 by the end; 7 lives.
+	err := s.Merge([]history.Record{record(1, 2, 200, "a"), record(1, 3, 300, ""), record(2, 7, 50, "b"),
+		record(1, 1, 100, "a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, c := range []struct {
+		before int64
+		want   []uint64
+	}{{200, []uint64{1, 2, 3}}, {201, []uint64{2, 3}}, {300, []uint64{2, 3}}, {301, nil}, {1 << 40, nil}} {
+		if _, err := s.Prune(time.Unix(c.before, 0)); err != nil {
+			t.Fatal(err)
+		}
+
+		if got := kept(t, s, 1); !slices.Equal(got, c.want) {
+			t.Errorf("pruned before %d: %v have contents, want %v", c.before, got, c.want)
+		}
+	}
+
+	if got := kept(t, s, 2); !slices.Equal(got, []uint64{7}) {
+		t.Errorf("of a living registration %v have contents", got)
+	}
+
+	if all, _ := s.Of(rid(1)); len(all) != 3 {
+		t.Errorf("%d statements remain, want all 3", len(all))
+	}
+}
+
+func TestPruningGivesSpaceBack(t *testing.T) {
+	s := open(t, t.TempDir())
+
+	var all []history.Record
+	for i := range uint64(100) {
+		all = append(all, record(1, i, int64(i), "a"))
+	}
+
+	if err := s.Merge(all); err != nil {
+		t.Fatal(err)
+	}
+
+	before := s.Used()
+	if n, err := s.Prune(time.Unix(1000, 0)); n != 99 || err != nil {
+		t.Fatal(n, err)
+	}
+
+	if after := s.Used(); before < 10_000_000 || after > before/10 {
+		t.Errorf("%d bytes are in use, and %d after 99 of 100 were pruned", before, after)
+	}
+}
+
+// What a snapshot of another member stands for is copied, and what one's own stands for is there.
+func TestWhatASnapshotLacks(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	none := history.Position{}
+
+	for _, step := range []struct {
+		do   func() error
+		want bool
+	}{
+		{func() error { return s.Saved(history.Position{Epoch: 1, Size: 10}) }, false},
+		{func() error { return s.Restored(none, history.Position{Epoch: 1, Size: 10}) }, false},
+		// As by a restore: all of the state before it was applied here.
+		{func() error {
+			return s.Restored(history.Position{Epoch: 1, Size: 14}, history.Position{Epoch: 1, Size: 14})
+		}, false},
+		{func() error { return s.Restored(none, history.Position{Epoch: 1, Size: 11}) }, true},
+		{func() error { return s.Saved(history.Position{Epoch: 1, Size: 12}) }, true}, // which lacks something, too
+		{func() error { return s.Restored(none, history.Position{Epoch: 1, Size: 12}) }, true},
+		{func() error { s.Copied(); return nil }, false},
+		{func() error { return s.Saved(history.Position{Epoch: 1, Size: 12}) }, false},
+		{func() error { return s.Restored(none, history.Position{Epoch: 1, Size: 12}) }, false},
+		{func() error { return s.Restored(none, history.Position{Epoch: 2, Size: 1}) }, true},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+
+		if s.Lacks() != step.want {
+			t.Fatalf("lacks: %t, want %t", s.Lacks(), step.want)
+		}
+	}
+}
