@@ -110,7 +110,7 @@ var aliases = map[string][]string{
 
 // suggested are words of other programs for which a command is suggested.
 var suggested = map[string][]string{
-	"audit":    {"log", "logs", "events"},
+	"audit":    {"logs", "events"},
 	"context":  {"login"},
 	"doctor":   {"health", "healthcheck", "ready", "check"},
 	"members":  {"member", "nodes"},

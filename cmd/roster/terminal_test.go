@@ -96,6 +96,13 @@ var terminalArguments = map[string][]string{
 
 	"verify-release": {"x\u009b", "--key", "@doc"},
 
+	"log check":      {"@doc"},
+	"log checkpoint": {},
+	"log enroll":     {},
+	"log list":       {},
+	"log policy":     {},
+	"log prove":      {"0"},
+
 	"status":      {},
 	"whoami":      {},
 	"audit":       {},
