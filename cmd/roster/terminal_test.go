@@ -102,6 +102,7 @@ var terminalArguments = map[string][]string{
 	"log list":       {},
 	"log policy":     {},
 	"log prove":      {"0"},
+	"log watch":      {"@doc"},
 
 	"status":      {},
 	"whoami":      {},

@@ -281,6 +281,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 
 	// A next epoch's ledger takes the place of the copy, and one that is too large is not followed.
 	held.large = mirror.MaxEntries + 1
+
 	if err := f.follow(t); err == nil {
 		t.Error("followed a ledger without bounds")
 	}

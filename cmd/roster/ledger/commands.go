@@ -29,7 +29,8 @@ const (
 // Command returns the group of this package's commands.
 func Command(s connect.Session) *cobra.Command {
 	return cli.Group("log", "Read and check a domain's transparency log",
-		checkpointCommand(s), policyCommand(s), listCommand(s), proveCommand(s), checkCommand(s), enrollCommand(s))
+		checkpointCommand(s), policyCommand(s), listCommand(s), proveCommand(s), checkCommand(s), watchCommand(s),
+		enrollCommand(s))
 }
 
 // A source is what the flags of each command say: which log, and by which policy it is judged.
