@@ -139,12 +139,13 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 			was["registrant_state"] = "verified"
 		}
 
-		was["verification"] = map[string]any{"state": "verified", "logged": false}
+		was["verification"] = map[string]any{"state": "verified"}
 		v := is["verification"].(map[string]any)
 		move(t, v, was["verification"].(map[string]any), "checked_at", "key")
 		move(t, is, was, "received_at")
 	}
 
+	g.judgeLogged(t, home, is["verification"].(map[string]any), was["verification"].(map[string]any))
 	move(t, is, was, "revision", "origin_service", "origin_href")
 
 	if !strings.HasSuffix(is["origin_href"].(string), "/ad/r/"+g.rid) ||
@@ -171,6 +172,27 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 	}
 
 	return want
+}
+
+// judgeLogged demands that a verification says whether the registration is in the ledger and whether that is
+// witnessed: at home it is logged from the start, and a peer says so, and where, once it knows.
+func (g *shown) judgeLogged(t *testing.T, home bool, is, want map[string]any) {
+	t.Helper()
+
+	logged, said := is["logged"].(bool)
+	if !said || home && !logged {
+		t.Errorf("%s: logged is %v", g.Kind, is["logged"])
+	}
+
+	if logged {
+		move(t, is, want, "log")
+	}
+
+	move(t, is, want, "logged", "witnessed")
+
+	if is["witnessed"] == true {
+		move(t, is, want, "witnesses")
+	}
 }
 
 // move takes members from an answer that no golden can know.
