@@ -2,12 +2,14 @@ package api
 
 import (
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -40,12 +42,21 @@ func pastOf(first, second *directory.Entry, living bool) func(spiffeid.TrustDoma
 func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 	first := entry(t, alpha, rid(1), "one", 300, `{"base":"https://a.example/1","description":"a secret of before"}`)
 	second := entry(t, alpha, rid(1), "one", 381, `{"base":"https://a.example/2","description":"a secret of now"}`)
+	first.Visibility, second.Visibility = directory.Visibility{}, directory.Visibility{Mesh: true}
 	policy := newPartPolicy(directory.Redaction{})
 
 	s := newTestServer(t, func(cfg *Config) {
 		whole(cfg)
 
 		cfg.Past, cfg.Policy = pastOf(first, second, true), policy
+		cfg.Identify = func(r *http.Request) (request.Credential, error) {
+			if r.Header.Get("Test-Caller") == "beta" {
+				id := directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/agent/eve"))
+				return request.Credential{Identity: id, Method: "x509-svid"}, nil
+			}
+
+			return identify(r)
+		}
 	}, second)
 
 	get := func(s *Server, caller, id string) (status int, body string) {
@@ -71,6 +82,14 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 
 	if _, body := get(s, "", rid(1)); strings.Contains(body, `"owner":"`) {
 		t.Errorf("a stranger learns who registered it: %s", body)
+	}
+
+	// What was kept at home is not shown to a peer that may see the registration now.
+	for _, caller := range []string{"beta", ""} {
+		if status, body := get(s, caller, rid(1)); status != 200 || strings.Contains(body, "of before") ||
+			!strings.Contains(body, "of now") || !strings.Contains(body, `"state":"withheld"`) {
+			t.Errorf("%q gets %d %s", caller, status, body)
+		}
 	}
 
 	policy.set(partRules{sight: directory.Withhold("description")})

@@ -31,7 +31,10 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 
 	hidden := func(*directory.Entry) (directory.Redaction, bool) { return directory.Redaction{}, true }
 	if entry := h.living(latest.RID); entry != nil || latest.Origin != h.Domain {
-		hidden = func(e *directory.Entry) (directory.Redaction, bool) { return h.Reader.Guard.Redaction(call, e) }
+		hidden = func(e *directory.Entry) (directory.Redaction, bool) {
+			redaction, ok := h.Reader.Guard.Redaction(call, e)
+			return redaction, ok && h.wasFor(call, e)
+		}
 	}
 
 	data := strictjson.AppendText([]byte{'{'}, "rid", latest.RID.String())
@@ -70,6 +73,18 @@ func appendNeighbour(data []byte, name string, rid directory.RID) []byte {
 	}
 
 	return strictjson.AppendText(data, name, view.PathOf(rid)+"/history")
+}
+
+// wasFor reports whether contents were meant for the caller's domain when they were stated: a peer that may
+// see a registration now gets none that its owner had kept at home.
+func (h *Handler) wasFor(call *request.Call, e *directory.Entry) bool {
+	if e.Visibility.Mesh || call.Identity.MemberOf(h.Domain) || call.Identity == e.Owner || e.Origin != h.Domain {
+		return true
+	}
+
+	id, ok := call.Identity.SPIFFE()
+
+	return ok && slices.Contains(e.Visibility.Peers, id.TrustDomain())
 }
 
 // past returns the history that the path names, and its newest contents; nil if the caller may not
