@@ -17,7 +17,7 @@ import (
 // moved, and else now and then, because an entry may come without a change of a stream.
 const (
 	followSoon   = 2 * time.Second
-	followAnyway = time.Minute
+	followAnyway = 20 * time.Second
 	followWithin = 5 * time.Minute // a first time, of 10^6 entries
 )
 
@@ -81,7 +81,9 @@ func (m *Mesh) Logged(e *directory.Entry) (at directory.Inclusion, ok bool) {
 	}
 
 	at = directory.Inclusion{Index: e.Received.Leaf, At: e.UpdatedAt / 1000}
-	at.Log, ok = m.mirrors.Includes(e.Origin, at.Index, e.Received.H)
+	if at.Log, ok = m.mirrors.Includes(e.Origin, at.Index, e.Received.H); ok {
+		at.Witnesses = m.mirrors.Witnesses(e.Origin, at.Index)
+	}
 
 	return at, ok
 }

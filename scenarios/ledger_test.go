@@ -331,6 +331,15 @@ func TestAPeerProvesInclusion(t *testing.T) {
 			t.Errorf("beta shows %s, %v", body, err)
 		}
 
+		m.Eventually(time.Minute, "beta shows that it is witnessed", func() error {
+			body, err := file(beta, "/ad/r/alpha.test/"+a.RID)
+			if err == nil && !strings.Contains(body, `"witnessed":true`) {
+				err = errors.New("not witnessed")
+			}
+
+			return err
+		})
+
 		record, err := file(beta, "/ad/r/alpha.test/"+a.RID+"/record")
 		if err != nil {
 			t.Fatal(err)

@@ -54,6 +54,9 @@ type copied struct {
 	log   *ledger.Log
 	tree  ledger.Tree // that note commits to
 	note  string      // empty before the first
+	// witnesses have cosigned a checkpoint of covered entries, as the origin's policy asks for.
+	witnesses *directory.Witnesses
+	covered   uint64
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -107,7 +110,7 @@ func (c *copied) close() error {
 		err = c.log.Close()
 	}
 
-	c.epoch, c.log, c.tree, c.note = 0, nil, ledger.Tree{}, ""
+	c.epoch, c.log, c.tree, c.note, c.witnesses, c.covered = 0, nil, ledger.Tree{}, "", nil, 0
 
 	return err
 }
@@ -211,6 +214,10 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 		}
 
 		if err == nil {
+			err = m.judgeWitnesses(ctx, c, epoch, node, note)
+		}
+
+		if err == nil {
 			return nil
 		}
 
@@ -243,6 +250,45 @@ func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch
 	}
 
 	return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
+}
+
+// judgeWitnesses notes who has cosigned a checkpoint, if that is the quorum that the policy of its log asks for.
+func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, node protocol.Node,
+	note *checkpoint.Note,
+) error {
+	if len(note.Signatures) == 1 {
+		return nil // the log's own
+	}
+
+	text, err := m.cfg.Get(ctx, node, fmt.Sprintf("/log/%d/policy", epoch), checkpoint.MaxPolicy)
+	if err != nil {
+		return err
+	}
+
+	policy, err := checkpoint.ParsePolicy(text)
+	if err != nil {
+		return err
+	}
+
+	found, err := policy.Judge(note)
+	if err != nil || !found.Quorum || len(found.Witnesses) == 0 {
+		return err
+	}
+
+	var witnesses directory.Witnesses
+	for _, w := range found.Witnesses {
+		witnesses = append(witnesses, directory.Witnessed{Name: w.Witness.Key.Name, At: w.At.Unix()})
+	}
+
+	c.cosigned(&witnesses, note.Size)
+
+	return nil
+}
+
+func (c *copied) cosigned(by *directory.Witnesses, size uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.witnesses, c.covered = by, size
 }
 
 // ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
@@ -392,6 +438,23 @@ func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement 
 	want := ledger.EntryOfHash(ledger.Statement, statement)
 
 	return directory.LogName(origin, epoch), err == nil && strings.HasSuffix(string(data), string(want[:]))
+}
+
+// Witnesses returns who has cosigned a checkpoint that covers an entry of a domain's present ledger; nil unless
+// they are the quorum that its policy asks for.
+func (m *Mirrors) Witnesses(origin spiffeid.TrustDomain, index uint64) *directory.Witnesses {
+	return m.of(origin).witnessesOf(index)
+}
+
+func (c *copied) witnessesOf(index uint64) *directory.Witnesses {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if index >= c.covered {
+		return nil
+	}
+
+	return c.witnesses
 }
 
 // Prove returns the checkpoint of a domain's ledger to which this node followed it, and the path
