@@ -102,7 +102,7 @@ func (r *vectorReader) ring(t testing.TB) *Keyring {
 // Each vector gets its verdict by this release's readers, in virtual time. Pages and
 // heads also pass the gate itself, in package federation.
 //
-// Requirement: FORM-001, FORM-010
+// Requirement: FORM-001, FORM-010, LOG-027
 func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newVectorReader(t)

@@ -266,6 +266,42 @@ func TestALogGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// A start reads no entry, and no hash of a full tile: it goes on although all of those are damaged.
+//
+// Requirement: LOG-022
+func TestAStartReadsNoFullTile(t *testing.T) {
+	const size = 16*ledger.TileWidth + 5
+
+	dir := t.TempDir()
+	log := open(t, dir)
+	reset(t, log, ledger.Tree{})
+	log.Append(entries(0, size)...)
+
+	if err := errors.Join(log.Sync(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	for file, full := range map[string]int64{"entries": size * 35, "hashes-0": (size - 5) * 32} {
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := f.WriteAt(make([]byte, full), 0); err != nil {
+			t.Fatal(err)
+		}
+
+		_ = f.Close()
+	}
+
+	log = open(t, dir)
+	reset(t, log, treeOf(size))
+
+	if from, missing := log.Missing(); missing {
+		t.Errorf("entries from %d on are missing", from)
+	}
+}
+
 // Requirement: LOG-004
 func TestALogIsFilledFromElsewhere(t *testing.T) {
 	sibling := func(index uint64) ([]ledger.Entry, error) { return entries(index, index+700), nil }
