@@ -62,8 +62,9 @@ func (k *statementKeeper) run() {
 	defer ticker.Stop()
 
 	var (
-		pruned time.Time
-		wait   int
+		pruned  time.Time
+		wait    int
+		failing bool
 	)
 
 	for {
@@ -74,9 +75,13 @@ func (k *statementKeeper) run() {
 		}
 
 		kept := k.member.replica.history
-		if err := kept.Flush(); err != nil {
+
+		err := kept.Flush()
+		if err != nil && !failing { // said once, and not each second of a full disk
 			k.member.log.Error("statements can't be written to disk; trying again", "err", err)
 		}
+
+		failing = err != nil
 
 		if wait--; wait <= 0 && kept.Lacks() && k.logs.Whole() {
 			if err := k.copyAll(); err != nil {
