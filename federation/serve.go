@@ -285,6 +285,12 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	defer leave()
 
 	text, err := s.nextPage(w, r, from, query)
+	if r.Context().Err() != nil {
+		// The caller has gone. Of a connection that ended, the library may still be writing the header of
+		// the last interim response.
+		return nil //nolint:nilerr // nobody reads an answer
+	}
+
 	s.tellStanding(w, from)
 
 	if query.Keys != nil {
@@ -352,7 +358,11 @@ func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.
 	end := time.NewTimer(query.Wait)
 	defer end.Stop()
 
-	pings := &pinger{w: w, every: query.Ping, before: func() { s.tellStanding(w, from) }}
+	pings := &pinger{w: w, every: query.Ping, before: func() {
+		if r.Context().Err() == nil {
+			s.tellStanding(w, from)
+		}
+	}}
 	defer pings.stop()
 
 	for {
