@@ -94,6 +94,7 @@ func (c *ledgerComparer) decide(others []Member) {
 	differ := fmt.Errorf("the ledger of epoch %d up to entry %d is another", epoch, tree.Size)
 
 	switch {
+	case len(against) == 0: // the one that differed agrees now, or doesn't answer again
 	case len(against) > len(with)+1:
 		c.member.life.fail(fmt.Errorf("this member's state is not that of the domain: %w than at %d of %d members "+
 			"that answer", differ, len(against), len(with)+len(against)))

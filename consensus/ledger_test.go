@@ -283,3 +283,20 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 		}
 	})
 }
+
+// A member that shows another ledger, and then doesn't answer, ends nobody.
+//
+// Requirement: LOG-003
+func TestAMemberThatDiffersAndGoesEndsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		s := d.nodes[0]
+		s.comparer.decide([]Member{{ID: must(alphaNode("gone")), Address: "gone.alpha.test:7000"}})
+
+		if err := s.life.failure(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ func (k *statementKeeper) copyAll() error {
 func (k *statementKeeper) copyFrom(to Member) (lacks bool, err error) {
 	var behind []byte
 
-	for {
+	for end := time.Now().Add(copyWithin); ; {
 		answer, err := k.ask(to, behind)
 		if err != nil {
 			return false, err
@@ -144,6 +145,10 @@ func (k *statementKeeper) copyFrom(to Member) (lacks bool, err error) {
 		lacks = lacks || answer.Lacks
 		if len(answer.Records) == 0 {
 			return lacks, nil
+		}
+
+		if bytes.Compare(answer.Last, behind) <= 0 || time.Now().After(end) { // a false member's has no end
+			return false, fmt.Errorf("the history of %s does not end", to.ID)
 		}
 
 		var proven []history.Record
@@ -185,6 +190,9 @@ func (k *statementKeeper) answer(request *message.StatementsRequest) *message.St
 
 	return &message.StatementsAnswer{Records: records, Last: last, Lacks: k.member.replica.history.Lacks()}
 }
+
+// copyWithin bounds the copying of one member's history.
+const copyWithin = 10 * time.Minute
 
 // maxStatements bounds an answer, in bytes.
 const maxStatements = 1 << 20
