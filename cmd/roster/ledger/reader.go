@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
 )
 
 // A reader reads one log of a directory. What it returns of a tree was checked against the root
@@ -145,16 +146,7 @@ func (t tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 
 // tilePath is the path of a tile, or of a bundle of entries.
 func tilePath(level string, n int64, width int) string {
-	path := fmt.Sprintf("%03d", n%1000)
-	for n /= 1000; n > 0; n /= 1000 {
-		path = fmt.Sprintf("x%03d/%s", n%1000, path)
-	}
-
-	if width < 1<<tileHeight {
-		path += ".p/" + strconv.Itoa(width)
-	}
-
-	return "/tile/" + level + "/" + path
+	return "/tile/" + level + "/" + ledger.TilePath(uint64(n), width)
 }
 
 // prove returns the path from an index to a checkpoint's root.
