@@ -35,7 +35,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	waiting []state.Stated // that are not written yet
-	lacks   bool           // statements of a snapshot are not here
+	lacks   bool           // statements of a snapshot are missing
 
 	writing sync.Mutex // one writer at a time
 }
