@@ -14,7 +14,7 @@ import (
 const compareEvery = 5 * time.Second
 
 // A ledgerComparer compares this member's log with those of the others: equal logs give equal trees, so
-// one that differs has a damaged state, or lies. Nobody's word counts alone: a member that most of the
+// one that differs has a damaged state, or lies. The majority decides: a member that most of the
 // others contradict stops, and one that the others and this one contradict is named.
 type ledgerComparer struct {
 	member *member

@@ -6,6 +6,6 @@
 //
 //	statements  rid, epoch, index -> record
 //	names       name, epoch, index -> rid
-//	ends        time, rid, epoch, index -> nothing: what is pruned, and from when on its time counts
+//	ends        time, rid, epoch, index -> nothing: the queue for pruning
 //	meta        how far the history is complete
 package history

@@ -51,7 +51,7 @@ var (
 // New returns the history in a member's directory, which Open opens.
 func New(dir string) *Store { return &Store{dir: dir} }
 
-// Open opens the file. It is called once, before anything but Add.
+// Open opens the file. It is called once, before all other methods but Add.
 func (s *Store) Open() error {
 	db, err := bbolt.Open(filepath.Join(s.dir, "history.db"), 0o600, &bbolt.Options{
 		Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
