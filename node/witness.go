@@ -210,9 +210,17 @@ func (l ownLedger) Consistency(old uint64, c checkpoint.Checkpoint) ([]directory
 }
 
 // Cosigned implements witness.Ledger.
-func (l ownLedger) Cosigned() (size uint64, lines string) {
+func (l ownLedger) Cosigned() (c checkpoint.Checkpoint, lines string) {
 	own := l.store.Cosignatures()
-	return own.Size, own.Lines
+	return checkpoint.Checkpoint{Origin: l.origin(own.Epoch), Size: own.Size, Root: own.Root}, own.Lines
+}
+
+// Suffices implements witness.Ledger.
+func (l ownLedger) Suffices(c checkpoint.Checkpoint, lines string) bool {
+	policy := &checkpoint.Policy{}
+	l.witnesses.amend(policy)
+
+	return witnessesOf(policy, c, lines) != nil
 }
 
 // Keep implements witness.Ledger.

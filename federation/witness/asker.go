@@ -33,8 +33,10 @@ type Ledger interface {
 	Checkpoint() (note string, err error)
 	// Consistency returns the proof that a checkpoint continues the ledger of a smaller size.
 	Consistency(old uint64, c checkpoint.Checkpoint) ([]directory.Hash, error)
-	// Cosigned returns the cosignatures that are kept and the size of their checkpoint; 0 without any.
-	Cosigned() (size uint64, lines string)
+	// Cosigned returns the checkpoint whose cosignatures are kept, and these; size 0 without any.
+	Cosigned() (c checkpoint.Checkpoint, lines string)
+	// Suffices reports whether the cosignatures of a checkpoint are the quorum that the domain asks for.
+	Suffices(c checkpoint.Checkpoint, lines string) bool
 	// Keep keeps the cosignatures of a checkpoint, for all members.
 	Keep(ctx context.Context, c checkpoint.Checkpoint, lines string) error
 }
@@ -58,20 +60,31 @@ const (
 	maxAnswer   = 64 << 10
 	maxBackoff  = 5 * time.Minute
 	logSilently = 3 // failures of a witness in a row that are no warning yet
+	// A new checkpoint waits so long for a witness that may not be asked yet: a quorum cosigns one checkpoint
+	// only if it is submitted to all of them.
+	alignWithin = 15 * time.Second
 )
 
 // An Asker has the checkpoints of the domain's ledger cosigned, while this member leads. A witness that is
 // down holds up nothing.
 type Asker struct {
-	cfg    AskerConfig
-	origin string            // of the ledger whose checkpoints were asked about
-	asked  map[string]*asked // by the name of the target
+	cfg      AskerConfig
+	asked    map[string]*asked // by the name of the target
+	proposal *proposal         // nil before the first, and when a witness has cosigned a later checkpoint
+}
+
+// A proposal is the checkpoint that is submitted to the witnesses, to each when it may be asked. Another one
+// follows it when all that answer have cosigned it, so that their cosignatures are of one checkpoint.
+type proposal struct {
+	note     *checkpoint.Note
+	at       time.Time
+	lines    string
+	cosigned map[string]bool // by the name of the target
 }
 
 // asked is what the asker knows of a witness. One round at a time uses it.
 type asked struct {
 	size     uint64 // cosigned last
-	at       time.Time
 	due      time.Time
 	failures int
 	prefer   int // of the target's URLs
@@ -96,11 +109,13 @@ func (a *Asker) Run(ctx context.Context) {
 
 		if a.cfg.Ledger.Leads() {
 			a.round(ctx)
+		} else {
+			a.proposal = nil // the new leader makes its own
 		}
 	}
 }
 
-// round submits the newest checkpoint to the witnesses that are due, and keeps their cosignatures.
+// round submits a checkpoint to the witnesses that are due, and keeps their cosignatures.
 func (a *Asker) round(ctx context.Context) {
 	targets := a.cfg.Targets()
 	if len(targets) == 0 {
@@ -118,52 +133,31 @@ func (a *Asker) round(ctx context.Context) {
 		return
 	}
 
-	if note.Origin != a.origin { // a new epoch
-		a.origin = note.Origin
+	if a.proposal != nil && note.Origin != a.proposal.note.Origin { // a new epoch
+		a.proposal = nil
 		clear(a.asked)
 	}
 
-	due := a.due(targets, note, time.Now())
-	lines := make([]string, len(due))
+	a.know(targets)
 
-	var asking sync.WaitGroup
-	for i, target := range due {
-		asking.Go(func() { lines[i] = a.ask(ctx, target, a.asked[target.Name], note) })
+	if now := time.Now(); a.mayPropose(targets, note, now) {
+		a.proposal = &proposal{note: note, at: now, cosigned: map[string]bool{}}
 	}
 
-	asking.Wait()
-
-	if all := strings.Join(lines, ""); all != "" {
-		if size, known := a.cfg.Ledger.Cosigned(); size == note.Size {
-			all = merge(known, all)
-		}
-
-		if err := a.cfg.Ledger.Keep(ctx, note.Checkpoint, all); err != nil && ctx.Err() == nil {
-			a.cfg.Logger.Warn("cosignatures of the ledger can't be kept", "size", note.Size, "err", err)
-		}
-	}
+	a.collect(ctx, targets)
 }
 
-// due returns the witnesses to ask now. They are asked together, so that they cosign one checkpoint: the
-// round begins when those that answer may be asked again.
-func (a *Asker) due(targets []Target, note *checkpoint.Note, now time.Time) (due []Target) {
+// know takes up new targets, and drops those that are gone.
+func (a *Asker) know(targets []Target) {
 	present := map[string]bool{}
 
 	for _, target := range targets {
 		present[target.Name] = true
 
-		state := a.asked[target.Name]
-		if state == nil {
-			state = &asked{}
-			state.size, _ = a.cfg.Ledger.Cosigned() // a guess; a witness says what it has
-			a.asked[target.Name] = state
+		if a.asked[target.Name] == nil {
+			last, _ := a.cfg.Ledger.Cosigned() // a guess; a witness says what it has
+			a.asked[target.Name] = &asked{size: last.Size}
 		}
-
-		if state.size == note.Size && now.Sub(state.at) < renewAfter || now.Before(state.due) {
-			continue
-		}
-
-		due = append(due, target)
 	}
 
 	for name := range a.asked {
@@ -171,8 +165,90 @@ func (a *Asker) due(targets []Target, note *checkpoint.Note, now time.Time) (due
 			delete(a.asked, name)
 		}
 	}
+}
+
+// mayPropose reports whether a checkpoint takes the place of the present proposal: the witnesses that
+// answer have cosigned that one, and at least one of them may be asked again.
+func (a *Asker) mayPropose(targets []Target, note *checkpoint.Note, now time.Time) bool {
+	last := a.proposal
+
+	switch {
+	case last == nil:
+		return true
+	case last.note.Size == note.Size && now.Sub(last.at) < renewAfter:
+		return false
+	}
+
+	// The cosignatures of a checkpoint without the quorum are worth nothing: the rest of it is waited for.
+	patience := alignWithin
+	if !a.cfg.Ledger.Suffices(last.note.Checkpoint, last.lines) {
+		patience = renewAfter
+	}
+
+	due := false
+
+	for _, target := range targets {
+		state := a.asked[target.Name]
+		wait := state.due.Sub(now)
+		due = due || wait <= 0
+
+		switch {
+		case state.failures > 0:
+		case !last.cosigned[target.Name] && wait <= patience, wait > 0 && wait <= alignWithin:
+			return false
+		}
+	}
 
 	return due
+}
+
+// collect submits the proposal to the witnesses that are due, and keeps it once it has the quorum. One
+// without the quorum does not take the place of one that has it.
+func (a *Asker) collect(ctx context.Context, targets []Target) {
+	var (
+		p      = a.proposal
+		lines  = make([]string, len(targets))
+		asking sync.WaitGroup
+	)
+
+	for i, target := range targets {
+		if state := a.asked[target.Name]; !p.cosigned[target.Name] && !time.Now().Before(state.due) {
+			asking.Go(func() { lines[i] = a.ask(ctx, target, state, p.note) })
+		}
+	}
+
+	asking.Wait()
+
+	added := strings.Join(lines, "")
+	for i, target := range targets {
+		if lines[i] != "" {
+			p.cosigned[target.Name] = true
+		}
+
+		if a.asked[target.Name].size > p.note.Size {
+			a.proposal = nil
+		}
+	}
+
+	if added == "" {
+		return
+	}
+
+	// A former leader may have kept cosignatures of this checkpoint.
+	last, kept := a.cfg.Ledger.Cosigned()
+	if last == p.note.Checkpoint {
+		p.lines = merge(kept, p.lines)
+	}
+
+	p.lines = merge(p.lines, added)
+	if last.Size > 0 && last != p.note.Checkpoint && a.cfg.Ledger.Suffices(last, kept) &&
+		!a.cfg.Ledger.Suffices(p.note.Checkpoint, p.lines) {
+		return
+	}
+
+	if err := a.cfg.Ledger.Keep(ctx, p.note.Checkpoint, p.lines); err != nil && ctx.Err() == nil {
+		a.cfg.Logger.Warn("cosignatures of the ledger can't be kept", "size", p.note.Size, "err", err)
+	}
 }
 
 // ask submits a checkpoint to a witness, at each of its nodes until one cosigns it, and returns its line.
@@ -202,7 +278,9 @@ func (a *Asker) ask(ctx context.Context, target Target, state *asked, note *chec
 			a.cfg.Logger.Info("a witness cosigns the ledger again", "witness", target.Name)
 		}
 
-		state.size, state.at, state.due, state.failures = note.Size, now, now.Add(target.Every+spare), 0
+		state.size = note.Size
+		state.due = now.Add(target.Every + spare)
+		state.failures = 0
 
 		return line
 	}
@@ -265,6 +343,8 @@ func (a *Asker) submit(ctx context.Context, target Target, url string, state *as
 		}
 
 		if size > note.Size {
+			state.size = size // the next proposal is a later one
+
 			return "", fmt.Errorf("%s has cosigned size %d, and the ledger has size %d here", url, size, note.Size)
 		}
 

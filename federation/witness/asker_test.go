@@ -1,0 +1,224 @@
+package witness
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+)
+
+// An ownLog is the ledger of an asker. It grows by a leaf whenever it is looked at.
+type ownLog struct {
+	*tree
+	quorum int
+	kept   checkpoint.Checkpoint
+	lines  string
+	full   []time.Duration // since the start: when a checkpoint with the quorum was kept
+	began  time.Time
+}
+
+func newOwnLog(quorum int) *ownLog {
+	return &ownLog{tree: newTree("beta.test/roster/7", 1), quorum: quorum, began: time.Now()}
+}
+
+func (l *ownLog) Leads() bool { return true }
+
+func (l *ownLog) Checkpoint() (string, error) {
+	l.grow(1, "")
+	return l.note(len(l.leaves)), nil
+}
+
+func (l *ownLog) Consistency(old uint64, c checkpoint.Checkpoint) ([]directory.Hash, error) {
+	if old == 0 {
+		return nil, nil
+	}
+
+	return consistency(int(old), l.leaves[:c.Size], true), nil
+}
+
+func (l *ownLog) Cosigned() (checkpoint.Checkpoint, string) { return l.kept, l.lines }
+
+func (l *ownLog) Suffices(_ checkpoint.Checkpoint, lines string) bool {
+	return strings.Count(lines, "\n") >= l.quorum
+}
+
+func (l *ownLog) Keep(_ context.Context, c checkpoint.Checkpoint, lines string) error {
+	if c.Size < l.kept.Size {
+		return errors.New("an older checkpoint")
+	}
+
+	l.kept, l.lines = c, lines
+	if l.Suffices(c, lines) {
+		l.full = append(l.full, time.Since(l.began))
+	}
+
+	return nil
+}
+
+// A named keyring cosigns by a name of its own.
+type named struct {
+	*keys
+	name string
+}
+
+func (k *named) Cosign(note *checkpoint.Note, _ uint64, at time.Time) (string, error) {
+	return checkpoint.Cosign(note, k.name, k.own, at), nil
+}
+
+// A remote is a witness as the asker reaches it.
+type remote struct {
+	*Witness
+	target Target
+	down   bool
+	asked  int
+}
+
+func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.asked++
+
+	if r.down {
+		return nil, errors.New("connection refused")
+	}
+
+	to := httptest.NewRecorder()
+	r.Handler().ServeHTTP(to, req)
+
+	return to.Result(), nil
+}
+
+// newRemote returns a witness of the log, of its own memory and key.
+func newRemote(n byte, every time.Duration) *remote {
+	f := newFixture()
+	own := &named{f.keys, fmt.Sprintf("witness%d.example", n)}
+	own.own = ed25519.NewKeyFromSeed(append(make([]byte, 31), 10+n))
+
+	cfg := f.cfg
+	cfg.Keys = own
+	cfg.Logs.Every = every
+
+	r := &remote{Witness: New(cfg)}
+	r.target = Target{
+		Name: own.name, URLs: []string{"http://" + own.name + Prefix}, Every: every, Client: &http.Client{Transport: r},
+		Keys: []checkpoint.VerifierKey{{
+			Name: own.name, Type: checkpoint.TypeWitness, Key: own.own.Public().(ed25519.PublicKey),
+		}},
+	}
+
+	return r
+}
+
+// ask runs an asker of the remotes for a time.
+func ask(t *testing.T, log *ownLog, long time.Duration, remotes ...*remote) {
+	t.Helper()
+
+	asker := NewAsker(AskerConfig{
+		Ledger: log, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Targets: func() (targets []Target) {
+			for _, r := range remotes {
+				targets = append(targets, r.target)
+			}
+
+			return targets
+		},
+	})
+
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+
+	asker.Run(ctx)
+}
+
+// Witnesses that may be asked at different times cosign one checkpoint: a quorum of two is reached at the pace
+// of the slower one, even if the log grows all the time.
+//
+// Requirement: LOG-009, LOG-013
+func TestAQuorumCosignsOneCheckpointInDifferentRounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		pace  []time.Duration
+		late  time.Duration // before the last witness answers for the first time
+		every time.Duration // between two checkpoints with the quorum
+	}{
+		"out of phase":       {[]time.Duration{10 * time.Second, 10 * time.Second}, 5 * time.Second, 12 * time.Second},
+		"of different pace":  {[]time.Duration{10 * time.Second, time.Minute}, 0, 62 * time.Second},
+		"slow, out of phase": {[]time.Duration{time.Minute, time.Minute}, 30 * time.Second, 62 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := newOwnLog(2)
+				first, second := newRemote(1, c.pace[0]), newRemote(2, c.pace[1])
+
+				// The second has cosigned before, so that it refuses for a while what it is asked.
+				if c.late > 0 {
+					if _, err := second.Add(t.Context(), log.submission(0, 1)); err != nil {
+						t.Fatal(err)
+					}
+
+					time.Sleep(c.pace[1] - c.late)
+					log.began = time.Now()
+				}
+
+				ask(t, log, 10*time.Minute, first, second)
+
+				last := 2 * time.Minute // to find the pace of both
+				for _, at := range append(log.full, 10*time.Minute) {
+					if at > 2*time.Minute && at-last > c.every {
+						t.Errorf("no checkpoint has the quorum from %s to %s", last, at)
+					}
+
+					last = max(last, at)
+				}
+
+				if len(log.full) == 0 {
+					t.Error("no checkpoint has the quorum")
+				}
+			})
+		})
+	}
+}
+
+// A checkpoint with the quorum stays until another one has it: while a witness is down, the others are asked
+// on, and their cosignatures do not take its place.
+//
+// Requirement: LOG-009, LOG-013
+func TestACheckpointWithTheQuorumStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newOwnLog(2)
+		first, second := newRemote(1, 10*time.Second), newRemote(2, 10*time.Second)
+
+		ask(t, log, 30*time.Second, first, second)
+
+		before := log.kept
+		if before.Size == 0 || !log.Suffices(before, log.lines) {
+			t.Fatalf("kept %+v with %q", before, log.lines)
+		}
+
+		second.down = true
+		asked := first.asked
+
+		ask(t, log, 10*time.Minute, first, second)
+
+		if log.kept != before || first.asked < asked+50 {
+			t.Errorf("kept size %d in place of %d; the other witness was asked %d times", log.kept.Size, before.Size,
+				first.asked-asked)
+		}
+
+		second.down = false
+
+		ask(t, log, 30*time.Second, first, second)
+
+		if log.kept == before || !log.Suffices(log.kept, log.lines) {
+			t.Errorf("after the return of the witness: size %d with %q", log.kept.Size, log.lines)
+		}
+	})
+}
