@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -54,6 +54,13 @@ func (conv *conversion) a2a() ([]byte, error) {
 	}
 
 	conv.loseCommon()
+
+	return conv.card(bindings), nil
+}
+
+// card writes an agent card with the given interfaces.
+func (conv *conversion) card(bindings []directory.Binding) []byte {
+	projection := conv.projection
 	data := strictjson.AppendText([]byte{'{'}, "name", cmp.Or(projection.Name, conv.agent))
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
 	data = objects(data, "supportedInterfaces", bindings, func(b []byte, v directory.Binding) []byte {
@@ -87,7 +94,7 @@ func (conv *conversion) a2a() ([]byte, error) {
 	})
 	conv.lose(len(projection.Tags) > 0 && len(projection.Capabilities) == 0, "agent's tags")
 
-	return append(data, '}'), nil
+	return append(data, '}')
 }
 
 // examplesOf returns the examples of one capability, whose ids begin with its name. Examples
@@ -137,7 +144,7 @@ func (conv *conversion) mcp() ([]byte, error) {
 		conv.shorten("description", cmp.Or(projection.Description, projection.Name, conv.agent)))
 	data = strictjson.AppendText(data, "version", conv.version)
 	data = objects(data, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
-		conv.refuse(v.Transport != "" && v.Transport != "streamable-http" && v.Transport != "sse",
+		conv.refuse(!isMCPTransport(v.Transport),
 			"remotes (type "+v.Transport+" is neither streamable-http nor sse)")
 		conv.refuse(!mcpURL.MatchString(v.Endpoint), "remotes (url "+v.Endpoint+" is neither http nor https)")
 
@@ -146,12 +153,28 @@ func (conv *conversion) mcp() ([]byte, error) {
 		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
 	})
 	conv.lose(projection.Vendor != "", "vendor")
-	conv.lose(len(projection.Capabilities) > 0, "capabilities")
 	conv.lose(len(projection.Tags) > 0, "tags")
 	conv.lose(len(projection.Examples) > 0, "examples")
 	conv.lose(projection.Authentication != nil, "authentication")
 
-	return append(data, '}'), nil
+	var tools []directory.Capability
+	for _, capability := range projection.Capabilities {
+		conv.lose(len(capability.Tags) > 0, "tags of capabilities")
+		conv.lose(capability.InputSchema != nil || capability.OutputSchema != nil, "schemas of capabilities")
+
+		if capability.Type == directory.CapabilityTool && kinds.IsTool(capability.Name) {
+			tools = append(tools, capability)
+		} else {
+			conv.lose(true, "capability "+capability.Name+" (not a tool)")
+		}
+	}
+
+	data = append(data, '}')
+	if len(tools) == 0 {
+		return data, nil
+	}
+
+	return kinds.WithTools(directory.LoadDocument(directory.KindMCP, data), tools)
 }
 
 // mcpName is the form of a server's name and mcpURL that of a remote, by the registry's schema.
@@ -159,6 +182,11 @@ var (
 	mcpName = regexp.MustCompile(`^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$`)
 	mcpURL  = regexp.MustCompile(`^https?://[^\s]+$`)
 )
+
+// isMCPTransport reports whether a transport is one of remote servers, or the default.
+func isMCPTransport(transport string) bool {
+	return transport == "" || transport == "streamable-http" || transport == "sse"
+}
 
 // Bounds of a server's members in characters, by the registry's schema.
 const (
@@ -177,47 +205,6 @@ func (conv *conversion) shorten(member, text string) string {
 	conv.lose(true, member+" beyond "+strconv.Itoa(maxMCPText)+" characters")
 
 	return string(runes[:maxMCPText-1]) + "…"
-}
-
-// oasf writes a record of OASF 1.0.
-func (conv *conversion) oasf() ([]byte, error) {
-	projection := conv.projection
-	conv.loseCommon()
-	data := strictjson.AppendText([]byte{'{'}, "name", conv.agent)
-	data = strictjson.AppendText(data, "version", conv.version)
-	data = strictjson.AppendText(data, "schema_version", "1.0.0")
-	data = strictjson.AppendText(data, "created_at", cli.FormatTime(conv.registered))
-	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
-
-	var authors []string
-	if projection.Vendor != "" {
-		authors = []string{projection.Vendor}
-	}
-
-	data = texts(data, "authors", authors)
-	named := func(b []byte, name string) []byte {
-		return append(strictjson.AppendText(append(b, '{'), "name", name), '}')
-	}
-	data = objects(data, "skills", projection.Capabilities, func(b []byte, capability directory.Capability) []byte {
-		conv.lose(capability.Description != "", "descriptions of capabilities")
-		conv.lose(capability.Type != "skill", "type of capabilities that are not skills")
-		conv.lose(capability.InputSchema != nil || capability.OutputSchema != nil, "schemas of capabilities")
-		conv.lose(len(capability.Tags) > 0, "tags of capabilities")
-
-		return named(b, capability.Name)
-	})
-	data = objects(data, "domains", projection.Tags, named)
-	data = objects(data, "locators", projection.Bindings, func(b []byte, binding directory.Binding) []byte {
-		conv.lose(binding.Transport != "", "transports of bindings")
-		b = strictjson.AppendText(append(b, '{'), "type", binding.Protocol)
-
-		return append(texts(b, "urls", []string{binding.Endpoint}), '}')
-	})
-	conv.lose(projection.Name != "" && projection.Name != conv.agent, "display name")
-	conv.lose(len(projection.Examples) > 0, "examples")
-	conv.lose(projection.Authentication != nil, "authentication")
-
-	return append(data, '}'), nil
 }
 
 // woa writes a Web of Agents document of one agent (draft-gaikwad-woa, 4).
