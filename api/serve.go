@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -265,7 +266,11 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, 
 		}
 	}
 
-	return route.handle(w, call)
+	if err := route.handle(w, call); !errors.Is(err, request.ErrAnswered) {
+		return err
+	}
+
+	return nil
 }
 
 // authorise checks that a route is for the caller.

@@ -25,7 +25,7 @@ const (
 // auditors see them. Under the mirror path it has what this node verified itself.
 func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	past, latest, err := h.past(w, call)
-	if latest == nil {
+	if err != nil {
 		return err
 	}
 
@@ -87,22 +87,18 @@ func (h *Handler) wasFor(call *request.Call, e *directory.Entry) bool {
 	return ok && slices.Contains(e.Visibility.Peers, id.TrustDomain())
 }
 
-// past returns the history that the path names, and its newest contents; nil if the caller may not
-// see it, or an answer is made already.
+// past returns the history that the path names, and its newest contents.
 func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Past, *directory.Entry, error) {
 	rid, err := directory.ParseRID(call.Vars["id"])
 	if _, mirrored := call.Vars["origin"]; mirrored || err != nil || h.living(rid) != nil {
-		entry, _, err := h.Reader.Find(w, call, h.Reader.Render.Href)
-		if entry == nil {
-			return nil, nil, err
-		}
-
-		past, err := h.Past(entry.Origin, entry.RID)
+		found, err := h.Reader.Find(w, call, h.Reader.Render.Href)
 		if err != nil {
 			return nil, nil, err
 		}
 
-		return past, entry, nil
+		past, err := h.Past(found.Entry.Origin, found.Entry.RID)
+
+		return past, found.Entry, err
 	}
 
 	past, err := h.Past(h.Domain, rid)
@@ -119,7 +115,7 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 	}
 
 	if latest == nil || !h.sawEnd(call, latest) {
-		return nil, nil, registration.NotFound(call)
+		return nil, nil, registration.PathName(call).NotFound()
 	}
 
 	return past, latest, nil

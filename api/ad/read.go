@@ -28,10 +28,12 @@ var LookupParams = []string{
 
 // Lookup answers GET /ad/l (jimenez 5).
 func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
-	_, step := span.Start(call.Context(), span.Parse)
-	query, opt, err := parseLookup(call)
-	step.Done(err)
+	var opt view.Options
 
+	query, err := span.Get(call.Context(), span.Parse, func() (query index.Query, err error) {
+		query, opt, err = parseLookup(call)
+		return query, err
+	})
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	_, step = span.Start(call.Context(), span.Render)
+	_, step := span.Start(call.Context(), span.Render)
 	defer step.End()
 
 	step.Items(len(page.Entries))
@@ -80,17 +82,19 @@ func parseLookup(call *request.Call) (query index.Query, opt view.Options, err e
 // Record answers with the registration's signed record, which any domain can verify
 // (RFC 9901).
 func (h *Handler) Record(w http.ResponseWriter, call *request.Call) error {
-	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
-	if entry == nil {
+	found, err := h.Reader.Find(w, call, h.Reader.Render.Href)
+	if err != nil {
 		return err
 	}
+
+	entry := found.Entry
 
 	record, err := h.Records.Record(call.Context(), entry.Origin, entry.RID)
 	if err != nil {
 		return err
 	}
 
-	if record, err = signed.RedactRecord(record, redaction); err != nil {
+	if record, err = signed.RedactRecord(record, found.Redaction); err != nil {
 		return err
 	}
 
@@ -114,12 +118,14 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 			format, formatStaple, formatTlog)
 	}
 
-	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
-	if entry == nil {
+	found, err := h.Reader.Find(w, call, h.Reader.Render.Href)
+	if err != nil {
 		return err
 	}
 
-	if kinds.Redact(entry, redaction) != entry {
+	entry := found.Entry
+
+	if kinds.Redact(entry, found.Redaction) != entry {
 		return directory.Refuse(directory.Forbidden, "a proof shows the whole registration, and policy withholds "+
 			"a part of it from you. Its record, at %s/record, shows the rest", h.Reader.Render.Href(entry))
 	}
@@ -218,7 +224,7 @@ func (h *Handler) audienceOf(call *request.Call) (*directory.Entry, error) {
 	}
 
 	if len(seen) == 0 {
-		return nil, registration.NotFound(call)
+		return nil, registration.PathName(call).NotFound()
 	}
 
 	return nil, directory.Refuse(directory.Forbidden, "only the owner of a registration, a commissioning tool and "+

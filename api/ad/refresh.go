@@ -58,18 +58,18 @@ func (h *Handler) RefreshMany(w http.ResponseWriter, call *request.Call) error {
 func (h *Handler) renew(
 	call *request.Call, renewals []wire.Renewal,
 ) (outcome directory.Outcome, renewed []wire.Renewed, err error) {
-	catchUp := h.Writer.CatchUp(call)
+	targets := h.Writer.Targets(call)
 	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Requester(call)}
 	renewed = make([]wire.Renewed, len(renewals))
 
 	var places []int // of refresh.Items, in renewals
 
-	var known []*directory.Entry // of refresh.Items; nil if this node doesn't have it
+	var found []registration.Target // of refresh.Items
 
 	seen := make(map[directory.RID]int, len(renewals))
 
 	for i, renewal := range renewals {
-		entry, rid, err := h.renewable(call, renewal, catchUp)
+		target, err := h.renewable(call, targets, renewal)
 		if directory.ProblemOf(err) == directory.Unavailable { // nothing of the list can be renewed
 			return outcome, nil, err
 		}
@@ -79,17 +79,17 @@ func (h *Handler) renew(
 			continue
 		}
 
-		if first, twice := seen[rid]; twice {
+		if first, twice := seen[target.RID]; twice {
 			return outcome, nil, directory.Refuse(directory.BadRequest,
 				"items %d and %d name the same registration; list each once", first+1, i+1)
 		}
 
-		seen[rid] = i
+		seen[target.RID] = i
 
-		lifetime := h.Writer.CapRefresh(call, renewal.LifetimeSeconds, entry)
-		refresh.Items = append(refresh.Items, directory.Renewal{RID: rid, Lifetime: lifetime})
+		lifetime := h.Writer.CapRefresh(call, renewal.LifetimeSeconds, target.Entry)
+		refresh.Items = append(refresh.Items, directory.Renewal{RID: target.RID, Lifetime: lifetime})
 		places = append(places, i)
-		known = append(known, entry)
+		found = append(found, target)
 	}
 
 	if len(refresh.Items) == 0 {
@@ -103,7 +103,7 @@ func (h *Handler) renew(
 	for at, result := range outcome.Each {
 		i := places[at]
 		if result.Err != nil {
-			renewed[i] = refusedRenewal(registration.Hide(renewals[i].ID, known[at], result.Err))
+			renewed[i] = refusedRenewal(found[at].Hide(result.Err))
 		} else {
 			renewed[i] = wire.Renewed{Status: http.StatusNoContent, LifetimeSeconds: result.Granted}
 		}
@@ -138,20 +138,18 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 
 // renewable finds the registration of a renewal, and asks policy about it.
 func (h *Handler) renewable(
-	call *request.Call, renewal wire.Renewal, catchUp func() error,
-) (*directory.Entry, directory.RID, error) {
+	call *request.Call, targets *registration.Targets, renewal wire.Renewal,
+) (registration.Target, error) {
 	if lt := renewal.LifetimeSeconds; lt != 0 && lt < directory.MinLifetime {
-		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime,
+		return registration.Target{}, directory.Refuse(directory.BadLifetime,
 			"lt must be a whole number of seconds from %d to 4294967295, got %d", directory.MinLifetime, lt)
 	}
 
 	if err := h.Writer.CheckMin(call, renewal.LifetimeSeconds); err != nil {
-		return nil, directory.RID{}, err
+		return registration.Target{}, err
 	}
 
-	return h.Writer.Renewable(call, catchUp, func() (*directory.Entry, directory.RID, error) {
-		return h.Writer.TargetID(call, renewal.ID, catchUp)
-	})
+	return targets.Renewable(registration.Name{ID: renewal.ID})
 }
 
 func refusedRenewal(err error) wire.Renewed {

@@ -110,18 +110,18 @@ func (h *Handler) transfer(call *request.Call, transfer directory.TransferReques
 	directory.Outcome, error) {
 	transfer.Caller = h.Reader.Guard.Requester(call)
 
-	entry, err := h.transferable(call, transfer.Step)
-	if entry == nil && err == nil { // this node may be a moment behind
+	entry, found, err := h.transferable(call, transfer.Step)
+	if !found && err == nil { // this node may be a moment behind
 		if err = h.Registry.Linearize(call.Context()); err == nil {
-			entry, err = h.transferable(call, transfer.Step)
+			entry, found, err = h.transferable(call, transfer.Step)
 		}
 	}
 
 	switch {
 	case err != nil:
 		return nil, directory.Outcome{}, err
-	case entry == nil:
-		return nil, directory.Outcome{}, registration.NotFound(call)
+	case !found:
+		return nil, directory.Outcome{}, registration.PathName(call).NotFound()
 	}
 
 	transfer.RID, transfer.Statement = entry.RID, entry.Statement
@@ -162,33 +162,34 @@ func (h *Handler) authoriseTransfer(call *request.Call, entry *directory.Entry,
 }
 
 // transferable returns the first of the registrations that the path names of which the caller
-// may make a step of a transfer, or why it may not; neither if it may see none of them.
-func (h *Handler) transferable(call *request.Call, step directory.TransferStep) (*directory.Entry, error) {
+// may make a step of a transfer, or why it may not. found is false if it may see none of them.
+func (h *Handler) transferable(call *request.Call, step directory.TransferStep) (entry *directory.Entry, found bool,
+	err error) {
 	for _, entry := range h.Reader.View.Find(call.Vars["id"]) {
 		own := h.Reader.Guard.IsOwn(entry)
 		if own && h.mayTransfer(call, entry, step) {
-			return entry, nil
+			return entry, true, nil
 		}
 
 		switch {
 		case own && step == directory.TransferOffer && h.operates(call, directory.ActionTransfer):
-			return nil, directory.Refuse(directory.Forbidden,
+			return nil, false, directory.Refuse(directory.Forbidden,
 				"you are not the owner: use force to give this registration to another identity as an operator")
 		case !h.Reader.Guard.MayRead(call, entry):
 		case !own:
-			return nil, h.Writer.Foreign(entry)
+			return nil, false, h.Writer.Foreign(entry)
 		case step == directory.TransferForce:
-			return nil, directory.Refuse(directory.Forbidden,
+			return nil, false, directory.Refuse(directory.Forbidden,
 				"only an operator with a client certificate may use force. Its owner may offer this registration")
 		case step == directory.TransferOffer || step == directory.TransferWithdraw:
-			return nil, directory.Refuse(directory.Forbidden,
+			return nil, false, directory.Refuse(directory.Forbidden,
 				"you are not the owner of this registration. Only its owner may offer it or withdraw its offer")
 		default:
-			return nil, noOffer(call)
+			return nil, false, noOffer(call)
 		}
 	}
 
-	return nil, nil
+	return nil, false, nil
 }
 
 // mayTransfer tells whether the caller may make a step of a transfer of an own registration.

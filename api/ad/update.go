@@ -61,41 +61,40 @@ func (h *Handler) refresh(
 ) (outcome directory.Outcome, granted uint32, err error) {
 	refresh.Caller = h.Reader.Guard.Requester(call)
 
-	entry, rid, err := h.target(call, refresh.Patch != nil)
+	target, err := h.target(call, refresh.Patch != nil)
 	if err != nil {
 		return outcome, 0, err
 	}
 
-	if entry != nil {
-		granted = entry.Lifetime
+	if target.Entry != nil {
+		granted = target.Entry.Lifetime
 	}
 
-	refresh.RID = rid
+	refresh.RID = target.RID
 
-	refresh.Lifetime = h.Writer.CapRefresh(call, refresh.Lifetime, entry)
+	refresh.Lifetime = h.Writer.CapRefresh(call, refresh.Lifetime, target.Entry)
 	if refresh.Patch != nil {
-		if err := h.authorisePatch(call, entry, refresh.Patch); err != nil {
+		if err := h.authorisePatch(call, target.Entry, refresh.Patch); err != nil {
 			return outcome, 0, err
 		}
 
-		refresh.Statement = entry.Statement
+		refresh.Statement = target.Entry.Statement
 	}
 
 	outcome, err = h.Registry.Refresh(call.Context(), refresh)
 
-	return outcome, granted, registration.Hide(call.Vars["id"], entry, err)
+	return outcome, granted, target.Hide(err)
 }
 
 // target finds the registration that the path of a refresh names. About a patch policy is asked
 // with the members that it leads to.
-func (h *Handler) target(call *request.Call, patched bool) (*directory.Entry, directory.RID, error) {
+func (h *Handler) target(call *request.Call, patched bool) (registration.Target, error) {
+	targets, name := h.Writer.Targets(call), registration.PathName(call)
 	if patched {
-		return h.Writer.Target(call)
+		return targets.Find(name)
 	}
 
-	return h.Writer.Renewable(call, h.Writer.CatchUp(call), func() (*directory.Entry, directory.RID, error) {
-		return h.Writer.Target(call)
-	})
+	return targets.Renewable(name)
 }
 
 // authorisePatch refuses a body that can't be merged into e: it must have e's kind, the

@@ -18,7 +18,6 @@ import (
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
-	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -49,14 +48,14 @@ func (h *Handler) Get() request.Handler { return h.Reader.Show(h.Reader.Render.A
 
 // Publish answers POST /agents (cui 4.2).
 func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
-	proposal, err := h.parseProposal(w, call)
+	proposal, err := h.parse(w, call)
 	if err != nil {
 		return err
 	}
 
 	proposal.Agent, proposal.Present = h.givenID(call, proposal)
 
-	outcome, err := h.Writer.Upsert(call, proposal)
+	outcome, err := h.Writer.Register(call, proposal)
 	if err != nil {
 		return err
 	}
@@ -64,30 +63,22 @@ func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
 	return h.Writer.Answer(w, call, h.Reader.Render.AIDIP(), outcome)
 }
 
-func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
-	err error) {
-	_, step := span.Start(call.Context(), span.Parse)
-	defer func() { step.Done(err) }()
+func (h *Handler) parse(w http.ResponseWriter, call *request.Call) (directory.RegisterRequest, error) {
+	return h.Writer.Parse(w, call, registration.Form{Lifetime: DefaultLifetime, Read: readDocument})
+}
 
-	body, err := request.ReadBody(w, call)
-	if err != nil {
-		return proposal, err
-	}
-
-	if proposal, err = h.Writer.ParseProposal(call, DefaultLifetime); err != nil {
-		return proposal, err
-	}
-
+// readDocument reads the document in the body. Its name depends on the method.
+func readDocument(_ *request.Call, body []byte, proposal *directory.RegisterRequest) (err error) {
 	if proposal.Document, err = directory.ParseDocument(directory.KindAIDIP, body); err != nil {
-		return proposal, err
+		return err
 	}
 
 	if id, ok := strictjson.TextMember(proposal.Document.Members(), "id"); ok && id == "" {
-		return proposal, directory.Refuse(directory.BadRequest,
+		return directory.Refuse(directory.BadRequest,
 			"id must have 1 to 255 bytes. Leave it out, and the directory makes one").At("/id")
 	}
 
-	return proposal, nil
+	return nil
 }
 
 // givenID returns the id that a document gives itself; "" if the directory is to make
@@ -117,26 +108,26 @@ func (h *Handler) givenID(call *request.Call, proposal directory.RegisterRequest
 // Replace answers PUT /agents/{id}: it replaces the whole of an agent's metadata. The
 // agent must exist (AI-027).
 func (h *Handler) Replace(w http.ResponseWriter, call *request.Call) error {
-	proposal, err := h.parseProposal(w, call)
+	proposal, err := h.parse(w, call)
 	if err != nil {
 		return err
 	}
 
-	entry, err := h.Writer.Replaced(call)
+	name, exists, err := h.Writer.Replaced(call)
 	switch {
 	case err != nil:
 		return err
-	case entry == nil:
-		return registration.NotFound(call)
+	case !exists:
+		return registration.PathName(call).NotFound()
 	}
 
 	unconditional := !proposal.Present && !proposal.Absent && proposal.IfMatch == nil
-	proposal.Agent = entry.Agent
+	proposal.Agent = name
 	proposal.Present = true
 
-	outcome, err := h.Writer.Upsert(call, proposal)
+	outcome, err := h.Writer.Register(call, proposal)
 	if unconditional && directory.ProblemOf(err) == directory.PreconditionFailed {
-		return registration.NotFound(call) // it ended meanwhile
+		return registration.PathName(call).NotFound() // it ended meanwhile
 	}
 
 	if err != nil {

@@ -67,13 +67,14 @@ func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // an agent has its own time limit; each write gets a deadline
 
-	entry, redaction, err := v.Reader.Find(w, call, func(e *directory.Entry) string {
+	found, err := v.Reader.Find(w, call, func(e *directory.Entry) string {
 		return view.AgentHref(e) + "/" + lastSegment(call)
 	})
-	if entry == nil {
+	if err != nil {
 		return err
 	}
 
+	entry := found.Entry
 	if err := v.authorise(call, entry); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	in.Redaction = redaction
+	in.Redaction = found.Redaction
 
 	return v.audit(call, entry, func() error { return v.call(w, call, entry, in) })
 }

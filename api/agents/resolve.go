@@ -33,10 +33,7 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 		return h.Reader.Guard.Unauthenticated("Anonymous callers can't resolve an intent.", nil) // AI-039
 	}
 
-	_, step := span.Start(call.Context(), span.Parse)
-	ask, err := readResolution(w, call)
-	step.Done(err)
-
+	ask, err := span.Get(call.Context(), span.Parse, func() (*resolution, error) { return readResolution(w, call) })
 	if err != nil {
 		return err
 	}
@@ -60,14 +57,12 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	_, step = span.Start(call.Context(), span.Render)
-	defer step.End()
+	return span.Do(call.Context(), span.Render, func(step span.Span) error {
+		step.Items(len(result.Candidates))
+		response.NoStore(w)
 
-	step.Items(len(result.Candidates))
-
-	response.NoStore(w)
-
-	return response.Answer(w, call, "application/json", h.appendResolution(nil, call, ask, result))
+		return response.Answer(w, call, "application/json", h.appendResolution(nil, call, ask, result))
+	})
 }
 
 // readResolution reads and parses the body of a request.

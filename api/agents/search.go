@@ -33,10 +33,7 @@ type search struct {
 // Search answers POST /agents/search: without a query, the agents that meet the filters,
 // in the order of lookups; with one, the best first.
 func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
-	_, step := span.Start(call.Context(), span.Parse)
-	ask, err := readSearch(w, call)
-	step.Done(err)
-
+	ask, err := span.Get(call.Context(), span.Parse, func() (search, error) { return readSearch(w, call) })
 	if err != nil {
 		return err
 	}
@@ -53,12 +50,10 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 			return err
 		}
 
-		_, step = span.Start(call.Context(), span.Render)
-		defer step.End()
-
-		step.Items(len(page.Entries))
-
-		return response.Answer(w, call, "application/json", h.summaries(page.Entries, opt, language))
+		return span.Do(call.Context(), span.Render, func(step span.Span) error {
+			step.Items(len(page.Entries))
+			return response.Answer(w, call, "application/json", h.summaries(page.Entries, opt, language))
+		})
 	}
 
 	if call.Anonymous() {
@@ -70,19 +65,18 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	_, step = span.Start(call.Context(), span.Render)
-	defer step.End()
+	return span.Do(call.Context(), span.Render, func(step span.Span) error {
+		step.Items(len(result.Candidates))
+		setWarnings(w, result.Warnings)
 
-	step.Items(len(result.Candidates))
+		data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
+		data = response.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+			match := view.Match{Score: x.Score, Ranked: true, Language: language}
+			return h.Reader.Render.AppendSummary(b, h.Reader.Guard.Mark(call, x.Entry), opt, match)
+		})
 
-	setWarnings(w, result.Warnings)
-	data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
-	data = response.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
-		match := view.Match{Score: x.Score, Ranked: true, Language: language}
-		return h.Reader.Render.AppendSummary(b, h.Reader.Guard.Mark(call, x.Entry), opt, match)
+		return response.Answer(w, call, "application/json", append(data, '\n'))
 	})
-
-	return response.Answer(w, call, "application/json", append(data, '\n'))
 }
 
 // readSearch reads and parses the body of a search.

@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/roster-mesh/roster/api/registration"
@@ -73,9 +72,9 @@ func (h *Handler) explain(call *request.Call, ask *ranking.Request) (*Explanatio
 func (h *Handler) named(c *request.Call, id string) (*directory.Entry, error) {
 	seen := func(e *directory.Entry) bool { return h.Reader.Guard.MayRead(c, e) }
 
-	readable := h.Reader.View.FindVisible(id, seen)
-	if origin, rid, ok := strings.Cut(id, "/"); ok && len(readable) == 0 {
-		readable = slices.DeleteFunc(h.Reader.Mirrored(origin, rid), func(e *directory.Entry) bool { return !seen(e) })
+	readable := h.Reader.Named(registration.Name{ID: id}, seen)
+	if origin, rid, ok := strings.Cut(id, "/"); ok && origin != "" && len(readable) == 0 {
+		readable = h.Reader.Named(registration.Name{Origin: origin, ID: rid}, seen)
 	}
 
 	switch len(readable) {

@@ -12,7 +12,6 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
-	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	ranking "github.com/roster-mesh/roster/discovery"
 )
@@ -51,28 +50,42 @@ func (h *Handler) Get() request.Handler { return h.Reader.Show(h.Reader.Render.P
 
 // Publish answers POST /discovery/agents: metadata are registered under their id, or
 // replace what their owner registered there (xu 9).
-func (h *Handler) Publish(w http.ResponseWriter, c *request.Call) error {
-	return h.save(w, c, h.Writer.Upsert)
-}
-
-// Replace answers PUT /discovery/agents/{id}.
-func (h *Handler) Replace(w http.ResponseWriter, c *request.Call) error {
-	return h.save(w, c, h.Writer.Replace)
-}
-
-func (h *Handler) save(
-	w http.ResponseWriter, call *request.Call,
-	save func(*request.Call, directory.RegisterRequest) (directory.Outcome, error),
-) error {
-	_, step := span.Start(call.Context(), span.Parse)
-	proposal, err := h.parseProposal(w, call)
-	step.Done(err)
-
+func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
+	proposal, err := h.parse(w, call)
 	if err != nil {
 		return err
 	}
 
-	outcome, err := save(call, proposal)
+	return h.register(w, call, proposal)
+}
+
+// Replace answers PUT /discovery/agents/{id}: the metadata have the id that the path has (XU-038).
+func (h *Handler) Replace(w http.ResponseWriter, call *request.Call) error {
+	proposal, err := h.parse(w, call)
+	if err != nil {
+		return err
+	}
+
+	name, _, err := h.Writer.Replaced(call)
+	if err != nil {
+		return err
+	}
+
+	if proposal.Agent != name {
+		return directory.Refuse(directory.BadDocument,
+			"the document's id is %.100q, but the path names %.100q. An id can't be changed", proposal.Agent, name).
+			At("/id")
+	}
+
+	return h.register(w, call, proposal)
+}
+
+func (h *Handler) parse(w http.ResponseWriter, call *request.Call) (directory.RegisterRequest, error) {
+	return h.Writer.Parse(w, call, registration.Form{Lifetime: defaultLifetime, Read: h.readDocument})
+}
+
+func (h *Handler) register(w http.ResponseWriter, call *request.Call, proposal directory.RegisterRequest) error {
+	outcome, err := h.Writer.Register(call, proposal)
 	if err != nil {
 		return err
 	}
@@ -80,26 +93,15 @@ func (h *Handler) save(
 	return h.Writer.Answer(w, call, h.Reader.Render.Profile(), outcome)
 }
 
-// parseProposal reads a registration: metadata in the body, and the parts that all surfaces have in
-// common.
-func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
-	err error) {
-	body, err := request.ReadBody(w, call)
-	if err != nil {
-		return proposal, err
-	}
-
-	if proposal, err = h.Writer.ParseProposal(call, defaultLifetime); err != nil {
-		return proposal, err
-	}
-
+// readDocument reads the metadata in the body, and the id in them.
+func (h *Handler) readDocument(_ *request.Call, body []byte, proposal *directory.RegisterRequest) (err error) {
 	if proposal.Document, err = h.parseDocument(body); err != nil {
-		return proposal, err
+		return err
 	}
 
 	proposal.Agent, err = kinds.DefaultName(proposal.Document)
 
-	return proposal, err
+	return err
 }
 
 // parseDocument reads metadata. If this surface showed them, their expires_at is the

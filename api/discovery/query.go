@@ -26,10 +26,7 @@ import (
 func (h *Handler) Query(w http.ResponseWriter, call *request.Call) error {
 	response.NoStore(w)
 
-	_, step := span.Start(call.Context(), span.Parse)
-	ask, err := parseQuery(w, call)
-	step.Done(err)
-
+	ask, err := span.Get(call.Context(), span.Parse, func() (*ranking.Request, error) { return parseQuery(w, call) })
 	if err != nil {
 		return err
 	}
@@ -44,12 +41,10 @@ func (h *Handler) Query(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	_, step = span.Start(call.Context(), span.Render)
-	defer step.End()
-
-	step.Items(len(result.Candidates))
-
-	return response.Answer(w, call, "application/json", h.appendResponse(nil, call, ask, result, explanation))
+	return span.Do(call.Context(), span.Render, func(step span.Span) error {
+		step.Items(len(result.Candidates))
+		return response.Answer(w, call, "application/json", h.appendResponse(nil, call, ask, result, explanation))
+	})
 }
 
 // parseQuery reads the body of a query.

@@ -2,13 +2,11 @@
 // for all surfaces of package api. A surface brings a parser and a view.Surface.
 //
 // Reader finds the registration that a path names, among those that its caller may see.
-// Writer parses the part of a write that all surfaces share, asks policy, proposes the
-// change to the domain's leader, and answers:
+// Writer parses writes, asks policy, proposes the change to the domain's leader, and answers:
 //
-//	proposal, err := writer.ParseProposal(c, lifetime) // owner, lt, visibility, conditions
-//	proposal.Agent, proposal.Document = …              // the surface's own
-//	outcome, err := writer.Upsert(c, proposal)         // authorised here, decided by the leader
-//	return writer.Answer(w, c, surface, outcome)       // 201 or 200 and the registration
+//	proposal, err := writer.Parse(w, c, form)    // the form reads the surface's own: name and document
+//	outcome, err := writer.Register(c, proposal) // authorised here, decided by the leader
+//	return writer.Answer(w, c, surface, outcome) // 201 or 200 and the registration
 //
 // DELETE is Writer.Remove on every surface, because an id means the same everywhere.
 package registration

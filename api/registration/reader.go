@@ -35,68 +35,63 @@ type Reader struct {
 // Show returns the handler that answers GET of one registration on a surface.
 func (r *Reader) Show(surface view.Surface) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
-		_, step := span.Start(call.Context(), span.Lookup)
-		entry, redaction, err := r.Find(w, call, surface.Href)
-		step.Done(err)
-
-		if entry == nil {
+		found, err := r.Find(w, call, surface.Href)
+		if err != nil {
 			return err
 		}
 
-		_, step = span.Start(call.Context(), span.Render)
-		defer step.End()
+		return span.Do(call.Context(), span.Render, func(span.Span) error {
+			if href := surface.Href(found.Entry); call.URL.EscapedPath() != href {
+				w.Header().Set("Content-Location", href)
+			}
 
-		if href := surface.Href(entry); call.URL.EscapedPath() != href {
-			w.Header().Set("Content-Location", href)
-		}
+			w.Header().Set("Sunset", sunset(found.Entry))
 
-		w.Header().Set("Sunset", sunset(entry))
+			shown := r.Guard.Mark(call, kinds.Redact(found.Entry, found.Redaction))
+			if r.Guard.IsOwn(shown) && !call.Anonymous() && !shown.Owner.IsZero() {
+				w.Header().Set(wire.HeaderVisibility, shown.Visibility.String())
+			}
 
-		shown := r.Guard.Mark(call, kinds.Redact(entry, redaction))
-		if r.Guard.IsOwn(shown) && !call.Anonymous() && !shown.Owner.IsZero() {
-			w.Header().Set(wire.HeaderVisibility, shown.Visibility.String())
-		}
+			body := append(surface.Append(nil, shown, view.Options{Registrant: !call.Anonymous()}), '\n')
 
-		body := append(surface.Append(nil, shown, view.Options{Registrant: !call.Anonymous()}), '\n')
-
-		return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, body), body)
+			return response.Send(w, call, "application/json", response.StrongTag(shown.Revision, body), body)
+		})
 	}
 }
 
-// Find returns the one registration that the path names and its caller may read, and
-// the parts of it that are withheld. If several domains hold one, it answers 300 itself, with links
-// to each, and returns nil.
+// A Found is a registration, and the parts of it that are withheld from its reader.
+type Found struct {
+	Entry     *directory.Entry
+	Redaction directory.Redaction
+}
+
+// Find returns the one registration that the path names and its caller may read. If several
+// domains hold one, it answers 300 itself, with links to each, and returns request.ErrAnswered.
 func (r *Reader) Find(
 	w http.ResponseWriter, call *request.Call, href func(*directory.Entry) string,
-) (*directory.Entry, directory.Redaction, error) {
-	// Policy is asked once for each entry, since it may change meanwhile.
-	redactions := map[*directory.Entry]directory.Redaction{}
-	readable := r.named(call, func(e *directory.Entry) bool {
-		redaction, ok := r.redaction(call, e)
-		redactions[e] = redaction
+) (Found, error) {
+	name := PathName(call)
 
-		return ok
-	})
-
+	readable := r.readable(call, name)
 	switch len(readable) {
 	case 0:
-		return nil, directory.Redaction{}, NotFound(call)
+		return Found{}, name.NotFound()
 	case 1:
-		r.setPosition(w, readable[0])
-		return readable[0], redactions[readable[0]], nil
+		r.setPosition(w, readable[0].Entry)
+		return readable[0], nil
 	}
 
-	for _, e := range readable {
-		w.Header().Add("Link", "<"+href(e)+`>; rel="alternate"`)
+	for _, found := range readable {
+		w.Header().Add("Link", "<"+href(found.Entry)+`>; rel="alternate"`)
 	}
 
 	opt := view.Options{Registrant: !call.Anonymous()}
-	data := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte {
-		return r.Render.AppendItem(b, r.Guard.Mark(call, kinds.Redact(e, redactions[e])), opt)
+	data := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, found Found) []byte {
+		return r.Render.AppendItem(b, r.Guard.Mark(call, kinds.Redact(found.Entry, found.Redaction)), opt)
 	})
 	response.Write(w, call.Request, http.StatusMultipleChoices, "application/json", append(data, '}', '\n'))
 
-	return nil, directory.Redaction{}, nil
+	return Found{}, request.ErrAnswered
 }
 
 // redaction is Guard.Redaction. The identity that may accept a registration sees all of it, so
@@ -115,15 +110,35 @@ func (r *Reader) redaction(call *request.Call, entry *directory.Entry) (redactio
 	return redaction, ok
 }
 
-// named returns the registrations that the path's variables name, among those that are
-// seen.
-func (r *Reader) named(call *request.Call, seen func(*directory.Entry) bool) []*directory.Entry {
-	origin, mirrored := call.Vars["origin"]
-	if !mirrored {
-		return r.View.FindVisible(call.Vars["id"], seen)
+// readable returns the registrations with a name that the caller may read.
+func (r *Reader) readable(call *request.Call, name Name) []Found {
+	_, step := span.Start(call.Context(), span.Lookup)
+	defer step.End()
+
+	// Policy is asked once for each entry, since it may change meanwhile.
+	redactions := map[*directory.Entry]directory.Redaction{}
+	entries := r.Named(name, func(e *directory.Entry) bool {
+		redaction, ok := r.redaction(call, e)
+		redactions[e] = redaction
+
+		return ok
+	})
+
+	found := make([]Found, len(entries))
+	for i, e := range entries {
+		found[i] = Found{Entry: e, Redaction: redactions[e]}
 	}
 
-	return slices.DeleteFunc(r.Mirrored(origin, call.Vars["id"]), func(e *directory.Entry) bool { return !seen(e) })
+	return found
+}
+
+// Named returns the registrations with a name, among those that are seen.
+func (r *Reader) Named(name Name, seen func(*directory.Entry) bool) []*directory.Entry {
+	if name.Origin == "" {
+		return r.View.FindVisible(name.ID, seen)
+	}
+
+	return slices.DeleteFunc(r.Mirrored(name.Origin, name.ID), func(e *directory.Entry) bool { return !seen(e) })
 }
 
 // Mirrored returns the registration at /ad/r/{origin}/{id}, whether the caller may see it
@@ -184,14 +199,14 @@ func (r *Reader) look(call *request.Call, query index.Query, show index.Viewer) 
 	return page
 }
 
-// NotFound refuses a call whose path names no registration that its caller sees.
-func NotFound(call *request.Call) error {
-	if origin, ok := call.Vars["origin"]; ok {
-		return directory.Refuse(directory.NotFound,
-			"no registration %.100q of %.100q was found, or you may not see it", call.Vars["id"], origin)
+// NotFound refuses a call that names no registration that its caller sees.
+func (n Name) NotFound() error {
+	if n.Origin == "" {
+		return NotFoundID(n.ID)
 	}
 
-	return NotFoundID(call.Vars["id"])
+	return directory.Refuse(directory.NotFound,
+		"no registration %.100q of %.100q was found, or you may not see it", n.ID, n.Origin)
 }
 
 // NotFoundID is NotFound of an id.

@@ -9,99 +9,110 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// Target returns the registration that the path of a write names, if its caller may write
-// it. The entry is nil if this node doesn't have the rid: the leader judges that.
-func (w *Writer) Target(call *request.Call) (*directory.Entry, directory.RID, error) {
-	origin, mirrored := call.Vars["origin"]
-	if !mirrored {
-		return w.TargetID(call, call.Vars["id"], w.CatchUp(call))
-	}
-
-	if e, err := w.writable(call, w.Reader.Mirrored(origin, call.Vars["id"])); e != nil || err != nil {
-		return e, ridOf(e), err
-	}
-
-	return nil, directory.RID{}, NotFound(call)
+// A Name is how a request names a registration.
+type Name struct {
+	Origin string // "" for any domain
+	ID     string // a rid or a name
 }
 
-// TargetID is Target of an id. If this node doesn't have a name, catchUp makes sure that
-// it knows all names before the call is refused.
-func (w *Writer) TargetID(call *request.Call, id string, catchUp func() error) (*directory.Entry, directory.RID,
-	error) {
-	if e, err := w.writable(call, w.Reader.View.Find(id)); e != nil || err != nil {
-		return e, ridOf(e), err
+// PathName returns the name in the path of a call.
+func PathName(call *request.Call) Name { return Name{Origin: call.Vars["origin"], ID: call.Vars["id"]} }
+
+// A Target is the registration that a write names.
+type Target struct {
+	ID    string // as the request has it
+	RID   directory.RID
+	Entry *directory.Entry // nil if this node doesn't have the RID: the leader judges that
+}
+
+// Hide returns the error of a change that the leader decided. If this node doesn't have
+// the registration, it could not check whether the caller may see it: that another identity
+// owns it then reads as if there were none.
+func (t Target) Hide(err error) error {
+	if p := directory.ProblemOf(err); t.Entry == nil && (p == directory.Forbidden || p == directory.NotFound) {
+		return NotFoundID(t.ID)
+	}
+
+	return err
+}
+
+// Targets finds the registrations that a call may change.
+type Targets struct {
+	writer *Writer
+	call   *request.Call
+	// catchUp makes this node know, once, everything that any node of the domain had
+	// acknowledged before.
+	catchUp func() error
+}
+
+// Targets returns a search for the registrations that a call may change, for one attempt.
+func (w *Writer) Targets(call *request.Call) *Targets {
+	return &Targets{
+		writer: w, call: call,
+		catchUp: sync.OnceValue(func() error { return w.Registry.Linearize(call.Context()) }),
+	}
+}
+
+// Find returns the registration with a name, if the caller may change it. If this node doesn't
+// have a name, it learns all names before the call is refused.
+func (t *Targets) Find(name Name) (Target, error) {
+	target, err := t.held(name)
+	if directory.ProblemOf(err) != directory.NotFound || name.Origin != "" {
+		return target, err
 	}
 
 	// The leader is asked about a rid, hidden or absent, so that timing tells neither.
-	if rid, err := directory.ParseRID(id); err == nil {
-		return nil, rid, nil
+	if rid, err := directory.ParseRID(name.ID); err == nil {
+		return Target{ID: name.ID, RID: rid}, nil
 	}
 
-	if err := catchUp(); err != nil {
-		return nil, directory.RID{}, err
+	if err := t.catchUp(); err != nil {
+		return Target{}, err
 	}
 
-	if e, err := w.writable(call, w.Reader.View.Find(id)); e != nil || err != nil {
-		return e, ridOf(e), err
-	}
-
-	return nil, directory.RID{}, NotFoundID(id)
+	return t.held(name)
 }
 
-// Renewable is find, which is Target or TargetID of a refresh, and asks policy about the
-// registration. If this node doesn't have the registration, it learns first everything that any
-// node had acknowledged; what it doesn't have then, the leader refuses.
-func (w *Writer) Renewable(
-	call *request.Call, catchUp func() error, find func() (*directory.Entry, directory.RID, error),
-) (*directory.Entry, directory.RID, error) {
-	entry, rid, err := find()
-	if entry == nil && err == nil {
-		if err := catchUp(); err != nil {
-			return nil, directory.RID{}, err
+// Renewable is Find of a refresh, and asks policy about the registration. If this node doesn't
+// have it, it learns first everything that any node had acknowledged; the leader refuses a
+// registration that this node doesn't have then.
+func (t *Targets) Renewable(name Name) (Target, error) {
+	target, err := t.Find(name)
+	if err == nil && target.Entry == nil {
+		if err := t.catchUp(); err != nil {
+			return Target{}, err
 		}
 
-		entry, rid, err = find()
+		target, err = t.Find(name)
 	}
 
-	if entry == nil || err != nil {
-		return entry, rid, err
+	if err != nil || target.Entry == nil {
+		return target, err
 	}
 
-	return entry, rid, w.Reader.Guard.AuthoriseRenewal(call, entry)
+	return target, t.writer.Reader.Guard.AuthoriseRenewal(t.call, target.Entry)
 }
 
-// CatchUp returns a function that makes this node know, once for a call, everything that
-// any node of the domain had acknowledged before.
-func (w *Writer) CatchUp(c *request.Call) func() error {
-	return sync.OnceValue(func() error { return w.Registry.Linearize(c.Context()) })
-}
+// held returns the first registration with a name that this node has and the caller may change,
+// or why it may not.
+func (t *Targets) held(name Name) (Target, error) {
+	reader := t.writer.Reader
+	all := func(*directory.Entry) bool { return true }
 
-// writable returns the first of some registrations that the caller may write, or why it
-// may not; neither if it may see none of them.
-func (w *Writer) writable(call *request.Call, found []*directory.Entry) (*directory.Entry, error) {
-	for _, entry := range found {
+	for _, entry := range reader.Named(name, all) {
 		switch {
-		case w.Reader.Guard.MayWrite(call, entry):
-			return entry, nil
-		case !w.Reader.Guard.MayRead(call, entry):
-		case w.Reader.Guard.IsOwn(entry):
-			return nil, directory.Refuse(directory.Forbidden,
+		case reader.Guard.MayWrite(t.call, entry):
+			return Target{ID: name.ID, RID: entry.RID, Entry: entry}, nil
+		case !reader.Guard.MayRead(t.call, entry):
+		case reader.Guard.IsOwn(entry):
+			return Target{}, directory.Refuse(directory.Forbidden,
 				"you don't own this registration. Only its owner or a commissioning tool may change it")
 		default:
-			return nil, w.Foreign(entry)
+			return Target{}, t.writer.Foreign(entry)
 		}
 	}
 
-	return nil, nil
-}
-
-// ridOf is the rid of an entry that may be nil.
-func ridOf(entry *directory.Entry) directory.RID {
-	if entry == nil {
-		return directory.RID{}
-	}
-
-	return entry.RID
+	return Target{}, name.NotFound()
 }
 
 // Foreign refuses a write to another domain's registration.
@@ -122,15 +133,4 @@ func (w *Writer) Foreign(entry *directory.Entry) error {
 	}
 
 	return refused
-}
-
-// Hide returns the error of a change that the leader decided. If this node doesn't have
-// the registration (known is nil), it could not check whether the caller may see it: that
-// another identity owns it then reads as if there were none.
-func Hide(id string, known *directory.Entry, err error) error {
-	if p := directory.ProblemOf(err); known == nil && (p == directory.Forbidden || p == directory.NotFound) {
-		return NotFoundID(id)
-	}
-
-	return err
 }

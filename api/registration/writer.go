@@ -61,38 +61,92 @@ func (w *Writer) Propose(
 	}
 }
 
-// complete returns a proposal to register with the parts that may differ the next time
-// that it is made: the caller with the version of its policy, the granted lifetime, and
-// the visibility of the registration that it replaces.
-func (w *Writer) complete(call *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
-	proposal.Caller = w.Reader.Guard.Requester(call)
-	proposal.Lifetime = w.Cap(call, proposal.Lifetime)
-
-	// Policy is asked about the visibility that the registration will have.
-	if proposal.KeepVisibility {
-		for _, e := range w.Reader.View.Find(proposal.Agent) {
-			if w.Reader.Guard.MayWrite(call, e) {
-				proposal.Visibility = e.Visibility
-			}
-		}
-	}
-
-	return proposal
+// A Form is how a surface has registrations in requests.
+type Form struct {
+	Lifetime uint32 // in seconds, of a registration that asks for none
+	// Read reads the name and the document into a proposal whose other parts are parsed.
+	Read func(call *request.Call, body []byte, proposal *directory.RegisterRequest) error
 }
 
-// Register proposes a registration to the domain, each time that authorise permits it. Once it
-// is accepted, the answer names the domains in its visibility that are no active peers: they
-// have no effect yet. A caller that may not register learns nothing of the peerings.
+// Parse reads a proposal to register from a request: the owner of the registration, for how
+// long, who may see it, which state it requires, and the parts that form reads.
+func (w *Writer) Parse(
+	rw http.ResponseWriter, call *request.Call, form Form,
+) (directory.RegisterRequest, error) {
+	return span.Get(call.Context(), span.Parse, func() (proposal directory.RegisterRequest, err error) {
+		body, err := request.ReadBody(rw, call)
+		if err != nil {
+			return proposal, err
+		}
+
+		if proposal.Lifetime, err = w.parse(call, form.Lifetime); err != nil {
+			return proposal, err
+		}
+
+		if proposal.Owner, err = parseOwner(call); err != nil {
+			return proposal, err
+		}
+
+		visibility, err := call.Params.One("visibility")
+		if err != nil {
+			return proposal, err
+		}
+
+		proposal.Visibility = w.DefaultVisibility()
+
+		proposal.KeepVisibility = visibility == ""
+		if visibility != "" {
+			if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {
+				return proposal, err
+			}
+		}
+
+		cond, err := request.ParseCondition(call.Header)
+		if err != nil {
+			return proposal, err
+		}
+
+		proposal.IfMatch = cond.Revisions
+		proposal.Present = cond.Present
+		proposal.Absent = cond.Absent
+
+		return proposal, form.Read(call, body, &proposal)
+	})
+}
+
+// parseOwner reads the owner that a commissioning tool names (jimenez 2); the zero
+// identity is the caller.
+func parseOwner(call *request.Call) (owner directory.Identity, err error) {
+	text, err := call.Params.One("owner")
+	if err != nil || text == "" {
+		return owner, err
+	}
+
+	if owner, err = directory.ParseIdentity(text); err != nil {
+		return owner, directory.Refuse(directory.BadRequest,
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q", text)
+	}
+
+	if owner == call.Identity {
+		return directory.Identity{}, nil
+	}
+
+	return owner, nil
+}
+
+// Register registers a document under its name, or replaces the one that its owner registered
+// there, of whatever kind that is. Once that is done, the answer names the domains in its
+// visibility that are no active peers: they have no effect yet. A caller that may not register
+// learns nothing of the peerings.
 func (w *Writer) Register(
 	call *request.Call, proposal directory.RegisterRequest,
-	authorise func(*request.Call, directory.RegisterRequest) error,
-) (directory.Outcome, error) {
-	outcome, err := w.Propose(call, func() (directory.Outcome, error) {
-		_, step := span.Start(call.Context(), span.Authorise)
-		attempt := w.complete(call, proposal)
-		err := authorise(call, attempt)
-		step.Done(err)
+) (outcome directory.Outcome, err error) {
+	if proposal.Projection, err = Validate(call, proposal.Agent, proposal.Document); err != nil {
+		return outcome, err
+	}
 
+	outcome, err = w.Propose(call, func() (directory.Outcome, error) {
+		attempt, err := w.authorise(call, proposal)
 		if err != nil {
 			return directory.Outcome{}, err
 		}
@@ -112,75 +166,81 @@ func (w *Writer) Register(
 	return outcome, nil
 }
 
+// authorise asks policy about a proposal. It returns it with the parts that may differ the next
+// time that it is made: the caller with the version of its policy, the granted lifetime, and
+// the visibility of the registration that it replaces.
+func (w *Writer) authorise(
+	call *request.Call, proposal directory.RegisterRequest,
+) (directory.RegisterRequest, error) {
+	return span.Get(call.Context(), span.Authorise, func() (directory.RegisterRequest, error) {
+		proposal.Caller = w.Reader.Guard.Requester(call)
+		proposal.Lifetime = w.Cap(call, proposal.Lifetime)
+
+		// Policy is asked about the visibility that the registration will have.
+		if proposal.KeepVisibility {
+			for _, e := range w.Reader.View.Find(proposal.Agent) {
+				if w.Reader.Guard.MayWrite(call, e) {
+					proposal.Visibility = e.Visibility
+				}
+			}
+		}
+
+		return proposal, w.Reader.Guard.Authorise(call, proposal)
+	})
+}
+
 // Validate projects a document that a call brings, and names its members that are probably
 // misspelt in the answer.
 func Validate(call *request.Call, agent string, document directory.Document) (*directory.Projection, error) {
-	_, step := span.Start(call.Context(), span.Project)
-	projection, misspellings, err := kinds.Check(agent, document)
-	step.Done(err)
+	return span.Get(call.Context(), span.Project, func() (*directory.Projection, error) {
+		projection, misspellings, err := kinds.Check(agent, document)
+		for _, m := range misspellings {
+			call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
+		}
 
-	for _, m := range misspellings {
-		call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
-	}
-
-	return projection, err
+		return projection, err
+	})
 }
 
-// Upsert registers a document under its name, or replaces the one that its owner
-// registered there, of whatever kind that is.
-func (w *Writer) Upsert(call *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
-	proposal.Projection, err = Validate(call, proposal.Agent, proposal.Document)
-	if err != nil {
-		return outcome, err
-	}
-
-	return w.Register(call, proposal, w.Reader.Guard.Authorise)
-}
-
-// Replace is Upsert for PUT: the document has the id that its path has (XU-038).
-func (w *Writer) Replace(call *request.Call, proposal directory.RegisterRequest) (directory.Outcome, error) {
-	entry, err := w.Replaced(call)
-	if err != nil {
-		return directory.Outcome{}, err
-	}
-
-	id := norm.NFC.String(call.Vars["id"])
-	if entry != nil {
-		id = entry.Agent
-	}
-
-	if proposal.Agent != id {
-		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
-			"the document's id is %.100q, but the path names %.100q. An id can't be changed", proposal.Agent, id).
-			At("/id")
-	}
-
-	return w.Upsert(call, proposal)
-}
-
-// Replaced returns the registration that a PUT would replace, if its caller may. It is
-// nil if the path has a given id that no registration has: PUT registers that.
-func (w *Writer) Replaced(call *request.Call) (*directory.Entry, error) {
-	entry, _, err := w.Target(call)
+// Replaced returns the name of the registration that a PUT would replace, if its caller may.
+// exists is false if the path has a given id that no registration has: PUT registers that.
+func (w *Writer) Replaced(call *request.Call) (name string, exists bool, err error) {
+	target, err := w.Targets(call).Find(PathName(call))
 	_, notRID := directory.ParseRID(call.Vars["id"])
 
 	switch {
 	case notRID != nil && directory.ProblemOf(err) == directory.NotFound:
-		return nil, nil
-	case entry == nil && err == nil:
-		return nil, w.AskLeader(call)
+		return norm.NFC.String(call.Vars["id"]), false, nil
+	case err != nil:
+		return "", false, err
+	case target.Entry == nil:
+		return "", false, w.AskLeader(call)
 	}
 
-	return entry, err
+	return target.Entry.Agent, true, nil
+}
+
+// ParseRefresh reads lt, 0 if it is absent, and the condition of a refresh.
+func (w *Writer) ParseRefresh(call *request.Call) (refresh directory.RefreshRequest, err error) {
+	if refresh.Lifetime, err = w.parse(call, 0); err != nil {
+		return refresh, err
+	}
+
+	cond, err := request.ParseCondition(call.Header)
+	refresh.IfMatch = cond.OfExisting()
+
+	return refresh, err
 }
 
 // AskLeader refuses a change of a registration that this node doesn't have, as the leader
 // sees it: the leader is asked for a refresh that can't succeed, because no registration
 // has NoRevision.
 func (w *Writer) AskLeader(call *request.Call) error {
-	rid, err := directory.ParseRID(call.Vars["id"])
+	name := PathName(call)
+
+	rid, err := directory.ParseRID(name.ID)
 	if err != nil {
-		return NotFound(call)
+		return name.NotFound()
 	}
 
 	_, err = w.Registry.Refresh(call.Context(), directory.RefreshRequest{
@@ -191,7 +251,7 @@ func (w *Writer) AskLeader(call *request.Call) error {
 			"this node doesn't have the registration yet. Nothing was changed; try again")
 	}
 
-	return Hide(call.Vars["id"], nil, err)
+	return Target{ID: name.ID}.Hide(err)
 }
 
 // Remove answers DELETE on a registration (jimenez 4.5).
@@ -204,15 +264,15 @@ func (w *Writer) Remove(rw http.ResponseWriter, call *request.Call) error {
 	outcome, err := w.Propose(call, func() (directory.Outcome, error) {
 		caller := w.Reader.Guard.Owner(call)
 
-		entry, rid, err := w.Target(call)
+		target, err := w.Targets(call).Find(PathName(call))
 		if err != nil {
 			return directory.Outcome{}, err
 		}
 
 		outcome, err := w.Registry.Remove(call.Context(),
-			directory.RemoveRequest{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
+			directory.RemoveRequest{Caller: caller, RID: target.RID, IfMatch: cond.OfExisting()})
 
-		return outcome, Hide(call.Vars["id"], entry, err)
+		return outcome, target.Hide(err)
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,8 +20,11 @@ import (
 )
 
 // A Handler answers the calls of one route. An error that it returns is answered with a
-// problem body by the server.
+// problem body by the server, except for ErrAnswered.
 type Handler func(w http.ResponseWriter, c *Call) error
+
+// ErrAnswered is the error of a handler that a step ends which answered the call.
+var ErrAnswered = errors.New("the call is answered")
 
 // A Call is one request on its way through the server. It is for the goroutine that
 // serves it.

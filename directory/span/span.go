@@ -35,6 +35,25 @@ func Start(ctx context.Context, name Name) (context.Context, Span) {
 	return ctx, Span{span}
 }
 
+// Do runs a step of the work that ctx belongs to inside its span.
+func Do(ctx context.Context, name Name, step func(Span) error) error {
+	_, span := Start(ctx, name)
+	err := step(span)
+	span.Done(err)
+
+	return err
+}
+
+// Get is Do of a step with a result.
+func Get[T any](ctx context.Context, name Name, step func() (T, error)) (result T, err error) {
+	err = Do(ctx, name, func(Span) error {
+		result, err = step()
+		return err
+	})
+
+	return result, err
+}
+
 // Past records a step that is over. Without a recorded span in ctx it does nothing.
 func Past(ctx context.Context, name Name, from, to time.Time, items int) {
 	parent := trace.SpanFromContext(ctx)

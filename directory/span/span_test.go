@@ -205,3 +205,38 @@ func BenchmarkStepsWhileTracesAreOff(b *testing.B) {
 		request.Answered("GET", "/ad/l", 200)
 	}
 }
+
+// A step that fails is recorded as failed, and its result and error reach its caller, whether it is recorded
+// or not.
+//
+// Requirement: OPS-030
+func TestAStepRunsInsideItsSpan(t *testing.T) {
+	tracer, spans := recording(true)
+	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, caller)
+
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		result, err := Get(ctx, Parse, func() (int, error) { return 42, nil })
+		if result != 42 || err != nil {
+			t.Errorf("a step returns %d and %v, want 42", result, err)
+		}
+
+		failure := errors.New("a failure")
+		if err := Do(ctx, Render, func(step Span) error {
+			step.Items(3)
+			return failure
+		}); !errors.Is(err, failure) {
+			t.Errorf("a step that fails returns %v", err)
+		}
+	}
+
+	request.End()
+
+	var names []string
+	for _, ended := range spans.Ended() {
+		names = append(names, ended.Name()+" "+ended.Status().Code.String())
+	}
+
+	if want := []string{"parse Unset", "render Error", "request Unset"}; !slices.Equal(names, want) {
+		t.Errorf("the trace has %v, want %v", names, want)
+	}
+}
