@@ -1,10 +1,12 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/history"
@@ -93,15 +95,18 @@ type Statement struct {
 	Entry       *directory.Entry // as it was stated; nil for that of an end, and once pruned
 }
 
-// History returns the statements of a registration of this domain, the first one first: none if it is
-// not known. complete is false while this member copies the history of another one.
+// History returns the statements of a registration of this domain, the first one first: none if it is not
+// known. complete is false while this member copies the history of another one.
 func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bool, err error) {
+	// Before the records: if another statement follows meanwhile, this one is among them.
+	newest := l.member.replica.registration(rid)
+
 	records, err := l.member.replica.history.Of(rid)
 	if err != nil {
 		return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
 	}
 
-	for _, r := range records {
+	for _, r := range withNewest(records, newest) {
 		st := Statement{Record: r}
 		if r.Kept != nil {
 			if st.Payload, st.Disclosures, st.Entry, err = state.Kept(l.member.cfg.Domain, r.Kept); err != nil {
@@ -115,9 +120,51 @@ func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bo
 	return statements, !l.member.replica.history.Lacks(), nil
 }
 
+// withNewest adds a registration's statement to its past ones. It is among them if a backup was restored.
+func withNewest(records []history.Record, reg *state.Registration) []history.Record {
+	if reg == nil {
+		return records
+	}
+
+	past := reg.Past(0)
+	newest := history.RecordOf(&past)
+
+	at, known := slices.BinarySearchFunc(records, newest, func(a, b history.Record) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Index, b.Index))
+	})
+	if known {
+		records[at] = newest
+
+		return records
+	}
+
+	return slices.Insert(records, at, newest)
+}
+
 // Around returns the registrations that had a name before and after another one; zero if there is none.
 func (l *Ledger) Around(agent string, rid directory.RID) (before, after directory.RID, err error) {
-	return l.member.replica.history.Around(agent, rid)
+	newest := l.member.replica.named(agent) // before the past ones, as in History
+
+	rids, err := l.member.replica.history.Named(agent)
+	if err != nil {
+		return before, after, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
+	}
+
+	if newest != nil {
+		is := func(other directory.RID) bool { return other == newest.Entry().RID }
+		rids = append(slices.DeleteFunc(rids, is), newest.Entry().RID)
+	}
+
+	at := slices.Index(rids, rid)
+	if at > 0 {
+		before = rids[at-1]
+	}
+
+	if at >= 0 && at+1 < len(rids) {
+		after = rids[at+1]
+	}
+
+	return before, after, nil
 }
 
 // Whole reports whether this copy of the log at hand has all entries.

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -223,7 +224,16 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 				t.Errorf("%s has %q, want %q", n.cfg.Node, got, want)
 			}
 
-			before, after, err := n.Logs.Around("agent", made.RID)
+			if got := historyOf(t, n, second.RID); !slices.Equal(got, want[:1]) {
+				t.Errorf("of the registration in its place %s has %q", n.cfg.Node, got)
+			}
+
+			before, after, err := n.Logs.Around("agent", second.RID)
+			if before != made.RID || !after.IsZero() || err != nil {
+				t.Errorf("%s: before the second %s, after it %s, %v", n.cfg.Node, before, after, err)
+			}
+
+			before, after, err = n.Logs.Around("agent", made.RID)
 			if !before.IsZero() || after != second.RID || err != nil {
 				t.Errorf("%s: before %s, after %s, %v", n.cfg.Node, before, after, err)
 			}
@@ -236,6 +246,80 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 			if got := historyOf(t, n, made.RID); !slices.Equal(got, want) {
 				t.Errorf("later %s has %q, want %q", n.cfg.Node, got, want)
 			}
+		}
+	})
+}
+
+// What a restore takes back stays in the history, and a statement that it brings back is in it once.
+//
+// Requirement: LOG-012
+func TestARestoreKeepsTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		s := d.nodes[0]
+
+		register := func(name, of string) directory.RID {
+			r := put(t, ada, name, 600)
+			r.Document = document(t, of)
+
+			made, err := s.Register(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			return made.RID
+		}
+
+		replaced := register("replaced", "one")
+		file := d.backup(0)
+
+		register("replaced", "two")
+
+		since := register("since", "one")
+		register("since", "two")
+
+		if _, err := s.restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file)); err != nil {
+			t.Fatal(err)
+		}
+
+		d.ready()
+
+		for rid, want := range map[directory.RID][]string{
+			replaced: {ada.String(), ada.String()}, since: {ada.String(), ada.String()},
+		} {
+			if got := historyOf(t, s, rid); !slices.Equal(got, want) {
+				t.Errorf("the history of %s is %q, want %q", rid, got, want)
+			}
+		}
+	})
+}
+
+// The contents of a registration are written when they have become past ones, and not when it is registered.
+//
+// Requirement: LOG-021
+func TestARegistrationWritesNoHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		s := d.nodes[0]
+
+		for i := range 200 {
+			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if records, _, err := s.Replica.history.Page(nil, 1<<20); len(records) > 0 || err != nil {
+			t.Errorf("%d records were written: %v", len(records), err)
+		}
+
+		if _, err := s.Register(t.Context(), put(t, ada, "agent-1", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		if records, _, err := s.Replica.history.Page(nil, 1<<20); len(records) != 1 || err != nil {
+			t.Errorf("%d records were written for a statement that another one has followed: %v", len(records), err)
 		}
 	})
 }

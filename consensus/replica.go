@@ -40,7 +40,7 @@ type Replica struct {
 	mu            sync.RWMutex
 	state         *state.State
 	ledger        *ledger.Epochs // the logs whose last frontier the state has
-	history       *history.Store // of the registrations in the state, and of those that have ended
+	history       *history.Store // the statements before those of the state
 	now           time.Time      // the committed time
 	policyVersion uint64         // of which Config.Policy was called last
 	changed       chan struct{}  // closed and replaced at every change of state
@@ -131,7 +131,7 @@ func (r *Replica) keepEntries() error {
 	}
 
 	r.ledger.Append(entries...)
-	r.history.Add(applied.Stated())
+	r.history.Add(applied.Past())
 
 	return nil
 }
@@ -164,14 +164,17 @@ func (r *Replica) replace(next *state.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	at := logged(next)
+	before, at := logged(r.state), logged(next)
+	if before.Epoch != at.Epoch || next.History().Sealed() != "" {
+		r.history.Add(r.state.Registrations().Lost(next.Registrations()))
+	}
 
 	_, root := next.History().Ledger()
 	if err := r.ledger.Reset(at.Epoch, ledger.Tree{Size: at.Size, Root: root}); err != nil {
 		return err
 	}
 
-	if err := r.history.Restored(logged(r.state), at); err != nil {
+	if err := r.history.Restored(before, at); err != nil {
 		return err
 	}
 
@@ -536,6 +539,14 @@ func (r *Replica) registration(rid directory.RID) *state.Registration {
 	defer r.mu.RUnlock()
 
 	return r.state.Registrations().Get(rid)
+}
+
+// named returns the registration of a name; nil if there is none.
+func (r *Replica) named(agent string) *state.Registration {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Registrations().Named(agent)
 }
 
 // owned returns a registration that a caller may change.

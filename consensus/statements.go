@@ -105,7 +105,10 @@ func (k *statementKeeper) run() {
 // copyAll copies the history of a member that has all of it, or what all the others have: after the restore
 // of a backup nobody has more.
 func (k *statementKeeper) copyAll() error {
-	var errs []error
+	var (
+		errs  []error
+		whole bool
+	)
 
 	for _, to := range k.member.group.servers() {
 		if to.ID == k.member.cfg.Node {
@@ -114,7 +117,7 @@ func (k *statementKeeper) copyAll() error {
 
 		lacks, err := k.copyFrom(to.Member)
 		if err == nil && !lacks {
-			errs = nil
+			errs, whole = nil, true
 			break
 		}
 
@@ -125,7 +128,7 @@ func (k *statementKeeper) copyAll() error {
 		return err
 	}
 
-	k.member.replica.history.Copied()
+	k.member.replica.history.Copied(whole)
 	k.member.log.Info("copied the history of registrations that other members have")
 
 	return nil
@@ -219,6 +222,9 @@ func (k *statementKeeper) judge(r *history.Record) error {
 	if r.Kept == nil {
 		return nil
 	}
+
+	// Contents go by this time, which the ledger doesn't have.
+	r.Until = min(r.Until, k.member.cfg.Clock.Now().Unix())
 
 	payload, _, of, err := state.Kept(k.member.cfg.Domain, r.Kept)
 

@@ -237,12 +237,10 @@ func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.
 		}
 
 		past.Statements = append(past.Statements, stated)
+	}
 
-		if st.Agent != "" {
-			if past.Before, past.After, err = n.store.Logs.Around(st.Agent, rid); err != nil {
-				return nil, err
-			}
-		}
+	if past.Before, past.After, err = n.store.Logs.Around(statements[0].Agent, rid); err != nil {
+		return nil, err
 	}
 
 	n.provePast(past, statements)

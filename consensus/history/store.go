@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +23,14 @@ type Record struct {
 	Index uint64         `cbor:"3,keyasint"` // of its entry in the ledger of the epoch
 	At    int64          `cbor:"4,keyasint"` // Unix seconds
 	H     directory.Hash `cbor:"5,keyasint"`
-	Agent string         `cbor:"6,keyasint,omitempty"` // empty in that of an end
+	Agent string         `cbor:"6,keyasint"`
+	Until int64          `cbor:"7,keyasint"` // Unix seconds: when another one followed, or the end
 	// Kept is what state.Keep makes of the statement; nil once it was pruned.
-	Kept []byte `cbor:"7,keyasint,omitempty"`
+	Kept []byte `cbor:"8,keyasint,omitempty"`
 }
+
+// maxWaiting bounds the contents that wait in memory for a disk that takes none.
+const maxWaiting = 64 << 20
 
 // A Store is the history on one member's disk. What is added is written within a second, in
 // the order in which it was added. It is safe for concurrent use.
@@ -34,8 +39,10 @@ type Store struct {
 	db  *bbolt.DB
 
 	mu      sync.Mutex
-	waiting []state.Stated // that are not written yet
-	lacks   bool           // statements of a snapshot are missing
+	waiting []state.Past // that are not written yet
+	bytes   int          // of their contents
+	lacks   bool         // statements are missing that other members have
+	dropped bool         // statements are missing that Raft's log has
 
 	writing sync.Mutex // one writer at a time
 }
@@ -43,7 +50,7 @@ type Store struct {
 var (
 	statements = []byte("statements")
 	names      = []byte("names")
-	ends       = []byte("ends")
+	due        = []byte("due")
 	meta       = []byte("meta")
 	completeAt = []byte("complete")
 )
@@ -63,7 +70,7 @@ func (s *Store) Open() error {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		var errs []error
 
-		for _, name := range [][]byte{statements, names, ends, meta} {
+		for _, name := range [][]byte{statements, names, due, meta} {
 			_, err := tx.CreateBucketIfNotExists(name)
 			errs = append(errs, err)
 		}
@@ -88,33 +95,44 @@ func (s *Store) Close() error {
 	return errors.Join(s.Flush(), s.db.Close())
 }
 
-// Add takes statements that were appended to the ledger. It doesn't wait for the disk.
-func (s *Store) Add(stated []state.Stated) {
-	if len(stated) == 0 {
+// Add takes statements that have ended. It doesn't wait for the disk. If that takes none for so long that too
+// much waits, what is added is dropped: it is in Raft's log, which is not cut until it is in the history.
+func (s *Store) Add(past []state.Past) {
+	if len(past) == 0 {
 		return
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, stated...)
+
+	for i := range past {
+		if s.bytes >= maxWaiting {
+			s.lacks, s.dropped = true, true
+			return
+		}
+
+		s.waiting = append(s.waiting, past[i])
+		s.bytes += past[i].Size()
+	}
 }
 
 // take returns what is waiting to be written.
-func (s *Store) take() []state.Stated {
+func (s *Store) take() (waiting []state.Past, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	waiting := s.waiting
-	s.waiting = nil
+	waiting, bytes = s.waiting, s.bytes
+	s.waiting, s.bytes = nil, 0
 
-	return waiting
+	return waiting, bytes
 }
 
 // putBack has statements wait again, before those that were added since.
-func (s *Store) putBack(stated []state.Stated) {
+func (s *Store) putBack(past []state.Past, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(stated, s.waiting...)
+	s.waiting = append(past, s.waiting...)
+	s.bytes += bytes
 }
 
 // Flush writes all that was added. What fails is written by the next Flush.
@@ -122,24 +140,28 @@ func (s *Store) Flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	waiting := s.take()
+	waiting, bytes := s.take()
 	if len(waiting) == 0 {
 		return nil
 	}
 
 	records := make([]Record, len(waiting))
 	for i := range waiting {
-		st := &waiting[i]
-		records[i] = Record{RID: st.RID, Epoch: st.Epoch, Index: st.Index, At: st.At, H: st.H, Agent: st.Agent(),
-			Kept: st.Keep()}
+		records[i] = RecordOf(&waiting[i])
 	}
 
 	if err := s.put(records); err != nil {
-		s.putBack(waiting)
+		s.putBack(waiting, bytes)
 		return fmt.Errorf("write the history: %w", err)
 	}
 
 	return nil
+}
+
+// RecordOf returns the record of a statement with its contents.
+func RecordOf(p *state.Past) Record {
+	return Record{RID: p.RID, Epoch: p.Epoch, Index: p.Index, At: p.At, H: p.H, Agent: p.Agent, Until: p.Until,
+		Kept: p.Keep()}
 }
 
 func (s *Store) put(records []Record) error {
@@ -162,62 +184,37 @@ func (s *Store) Merge(records []Record) error {
 	return s.put(records)
 }
 
-// put writes a record unless it is there, and notes from when on the one before it counts as
-// followed.
+// put writes a record unless it is there.
 func put(tx *bbolt.Tx, r *Record) error {
-	all := tx.Bucket(statements)
-
-	key := keyOf(r.RID, r.Epoch, r.Index)
+	all, key := tx.Bucket(statements), keyOf(r.RID, r.Epoch, r.Index)
 	if all.Get(key) != nil {
 		return nil
 	}
 
 	value, err := state.Marshal(r)
-	if err != nil {
-		return err
+	if err == nil {
+		err = all.Put(key, value)
 	}
 
-	if err := all.Put(key, value); err != nil {
-		return err
+	if err == nil {
+		err = putName(tx.Bucket(names), r)
 	}
 
-	if r.Agent != "" {
-		if err := tx.Bucket(names).Put(nameKey(r.Agent, r.Epoch, r.Index), []byte(r.RID.String())); err != nil {
-			return err
-		}
+	if err == nil && r.Kept != nil {
+		err = tx.Bucket(due).Put(dueKey(r.Until, key), nil)
 	}
 
-	return noteEnds(tx, key, r)
+	return err
 }
 
-// noteEnds notes the time from which on the contents of a record and of its neighbours are no longer
-// those of a registration.
-func noteEnds(tx *bbolt.Tx, key []byte, r *Record) error {
-	c := tx.Bucket(statements).Cursor()
-
-	c.Seek(key)
-
-	if before, _ := c.Prev(); bytes.HasPrefix(before, ridKey(r.RID)) {
-		if err := tx.Bucket(ends).Put(endKey(r.At, before), nil); err != nil {
-			return err
-		}
+// putName notes the last statement of a registration under its name.
+func putName(all *bbolt.Bucket, r *Record) error {
+	key, at := nameKey(r.Agent, r.RID), Position{r.Epoch, r.Index}.bytes()
+	if bytes.Compare(all.Get(key), at) >= 0 {
+		return nil
 	}
 
-	c.Seek(key)
-
-	switch after, value := c.Next(); {
-	case bytes.HasPrefix(after, ridKey(r.RID)): // records of another member come in any order
-		var next Record
-		if err := state.Unmarshal(value, &next); err != nil {
-			return err
-		}
-
-		return tx.Bucket(ends).Put(endKey(next.At, key), nil)
-	case r.Agent == "":
-		return tx.Bucket(ends).Put(endKey(r.At, key), nil)
-	}
-
-	return nil
+	return all.Put(key, at)
 }
 
 func ridKey(rid directory.RID) []byte { return []byte(rid.String() + "/") }
@@ -226,12 +223,10 @@ func keyOf(rid directory.RID, epoch, index uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(ridKey(rid), epoch), index)
 }
 
-func nameKey(agent string, epoch, index uint64) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64([]byte(agent+"\x00"), epoch), index)
-}
+func nameKey(agent string, rid directory.RID) []byte { return []byte(agent + "\x00" + rid.String()) }
 
-func endKey(at int64, key []byte) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(at)), key...)
+func dueKey(until int64, key []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(until)), key...)
 }
 
 // Of returns the records of a registration, the first statement first.
@@ -257,31 +252,40 @@ func (s *Store) Of(rid directory.RID) (records []Record, err error) {
 	return records, err
 }
 
-// Around returns the registrations that had a name before and after another one, as far as known.
-func (s *Store) Around(agent string, rid directory.RID) (before, after directory.RID, err error) {
+// Named returns the registrations that had a name, the first one first.
+func (s *Store) Named(agent string) (rids []directory.RID, err error) {
+	if err := s.Flush(); err != nil {
+		return nil, err
+	}
+
+	type named struct {
+		rid directory.RID
+		at  []byte
+	}
+
+	var all []named
+
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		c, prefix, seen := tx.Bucket(names).Cursor(), []byte(agent+"\x00"), false
-
-		for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
-			other, err := directory.ParseRID(string(value))
-
-			switch {
-			case err != nil:
+		c, prefix := tx.Bucket(names).Cursor(), []byte(agent+"\x00")
+		for key, at := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, at = c.Next() {
+			rid, err := directory.ParseRID(string(key[len(prefix):]))
+			if err != nil {
 				return err
-			case other == rid:
-				seen = true
-			case !seen:
-				before = other
-			default:
-				after = other
-				return nil
 			}
+
+			all = append(all, named{rid, bytes.Clone(at)})
 		}
 
 		return nil
 	})
 
-	return before, after, err
+	slices.SortFunc(all, func(a, b named) int { return bytes.Compare(a.at, b.at) })
+
+	for _, n := range all {
+		rids = append(rids, n.rid)
+	}
+
+	return rids, err
 }
 
 // Page returns records behind a key, of at most that many bytes together but one at least, and the
@@ -331,18 +335,18 @@ func (s *Store) Used() (bytes int64) {
 	return bytes
 }
 
-// Prune takes the contents from the records whose registrations had others, or had ended, before a
-// time; hash and time remain. It returns how many it has pruned: at most MostPruned at once.
+// Prune takes the contents from the records of statements that had ended before a time; hash and time
+// remain. It returns how many it has pruned: at most MostPruned at once.
 func (s *Store) Prune(before time.Time) (pruned int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		all, due := tx.Bucket(statements), tx.Bucket(ends)
+		all, queue := tx.Bucket(statements), tx.Bucket(due)
 
 		var keys [][]byte
 
-		c := due.Cursor()
+		c := queue.Cursor()
 		for key, _ := c.First(); key != nil && len(keys) < MostPruned; key, _ = c.Next() {
 			if int64(binary.BigEndian.Uint64(key)) >= before.Unix() {
 				break
@@ -356,7 +360,7 @@ func (s *Store) Prune(before time.Time) (pruned int, err error) {
 				return err
 			}
 
-			if err := due.Delete(key); err != nil {
+			if err := queue.Delete(key); err != nil {
 				return err
 			}
 		}
@@ -412,10 +416,9 @@ func (s *Store) Restored(before, at Position) error {
 
 // Lacks reports whether statements are to be copied from another member.
 func (s *Store) Lacks() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	lacks, _ := s.missing()
 
-	return s.lacks
+	return lacks
 }
 
 func (s *Store) setLacks(lacks bool) {
@@ -424,16 +427,41 @@ func (s *Store) setLacks(lacks bool) {
 	s.lacks = lacks
 }
 
-// Copied notes that all statements are here that other members have.
-func (s *Store) Copied() { s.setLacks(false) }
+// Copied notes that all statements are here that other members have. If one of them lacks none, none is
+// missing.
+func (s *Store) Copied(whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.dropped = s.dropped && !whole
+	s.lacks = s.dropped
+}
+
+// errDropped says why Raft's log is kept.
+var errDropped = errors.New("statements are missing in the history that only the log has; free space on the disk, " +
+	"and restart this node")
 
 // Saved writes what was added, before a snapshot is written: the log is cut after it.
 func (s *Store) Saved(at Position) error {
-	if err := s.Flush(); err != nil || s.Lacks() {
+	if err := s.Flush(); err != nil {
 		return err
 	}
 
+	switch lacks, dropped := s.missing(); {
+	case dropped:
+		return errDropped
+	case lacks:
+		return nil
+	}
+
 	return s.complete(at.bytes())
+}
+
+func (s *Store) missing() (lacks, dropped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.lacks, s.dropped
 }
 
 func (s *Store) complete(at []byte) error {

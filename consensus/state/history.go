@@ -25,7 +25,7 @@ type History struct {
 	// entries are those of Logged, and former is the last tree of the epoch that ended with it.
 	entries []ledger.Entry
 	former  *ledger.Tree
-	stated  []Stated // the statements among entries
+	past    []Past // the statements that the last piece has ended
 }
 
 // Position returns the position of the last change.
@@ -75,8 +75,8 @@ func (h *History) log(kind byte, payload []byte) {
 // epoch if it began one, whose log is empty before them. It must not be kept.
 func (h *History) Logged() (entries []ledger.Entry, former *ledger.Tree) { return h.entries, h.former }
 
-// Stated returns the statements among the entries of Logged.
-func (h *History) Stated() []Stated { return h.stated }
+// Past returns the statements that the last Apply or Next has ended.
+func (h *History) Past() []Past { return h.past }
 
 // next gives the change at hand the domain's next revision.
 func (h *History) next() uint64 {

@@ -175,7 +175,11 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 	reg.h = directory.HashOf(payload)
 	r.history.next()
 	reg.entry.Compact()
-	r.history.state(entry.RID, reg.h, reg, nil)
+
+	if old != nil {
+		r.history.follow(old)
+	}
+
 	r.history.log(ledger.Statement, payload)
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
@@ -282,7 +286,8 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 	hash := directory.HashOf(payload)
 
 	r.history.next()
-	r.history.state(entry.RID, hash, nil, payload)
+	r.history.follow(reg)
+	r.history.end(reg, hash, payload)
 	r.history.log(ledger.Statement, payload)
 
 	for _, aud := range r.streams.audiences(entry.RID) {

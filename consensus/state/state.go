@@ -169,7 +169,7 @@ const atOneGo = 64
 // whole, and reports whether there is another. An error ends this member's applying.
 func (a *Application) Next() (more bool, err error) {
 	s := a.state
-	s.history.entries, s.history.former, s.history.stated = s.history.entries[:0], nil, nil
+	s.history.entries, s.history.former, s.history.past = s.history.entries[:0], nil, nil
 
 	defer s.registrations.show()
 
