@@ -199,7 +199,8 @@ var layers = map[string][]string{
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
 		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed", "directory/spelling"},
 	// rooms of cmd/roster: a package for each family of commands …
-	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api",
+	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
+		"cmd/roster/webhook", "api",
 		"api/client",
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
 		"directory/strictjson", "api/agents", "directory/names"},
@@ -225,7 +226,8 @@ var layers = map[string][]string{
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
 	// the guard: imports fetch through it
-	"cmd/roster/fetch": {"cmd/roster/cli", "gateway", "directory", "directory/kinds"},
+	"cmd/roster/webhook": {"cmd/roster/cli", "api/client"},
+	"cmd/roster/fetch":   {"cmd/roster/cli", "gateway", "directory", "directory/kinds"},
 	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials", "directory",
 		"directory/strictjson"},
 	// exit codes of their errors
@@ -300,10 +302,10 @@ var homes = map[string][]string{
 		"cmd/roster/catalog",
 		"cmd/roster/ledger",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
-		"cmd/roster/release",
+		"cmd/roster/release", "cmd/roster/webhook",
 		"cmd/roster/connect", "cmd/roster/cli"},
 	"github.com/coreos/go-systemd/v22":         {"cmd/roster/domain"}, // notifications to systemd
-	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect", "cmd/roster/dev"},
+	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect", "cmd/roster/dev", "cmd/roster/agents"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},

@@ -6,17 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/webhook"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
 func watchCommand(session connect.Session) *cobra.Command {
-	var filter apiclient.LookupOptions
+	var (
+		filter   apiclient.LookupOptions
+		hook     webhook.Flags
+		position string
+	)
+
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Print matching agents and follow changes",
@@ -28,10 +36,27 @@ If the connection breaks, the command reconnects and resumes. If the directory c
 matching agents again. The WHY of a removed agent is removed, expired or hidden; a hidden
 agent still exists but no longer matches the filters, or you may no longer see it.
 
--o json and -o jsonl print one object per line: event, id, and data as the server sent it.`,
-		Example: "  roster watch --cap 'summ*'\n  roster watch --origin beta.test -o jsonl",
-		Args:    noQuery,
+-o json and -o jsonl print one object per line: event, id, and data as the server sent it.
+
+With --webhook each change is also sent to a receiver of yours, signed by Standard Webhooks, one
+after the other, until the receiver takes it. --position names the file in which the command
+keeps what the receiver knows: a command that is started again goes on there, and delivers what
+changed meanwhile. At the first start there is nothing to deliver: what matches is kept as known.
+A message that may have been sent before has the same webhook-id. The command ends with exit code
+4 if the receiver answers 410.`,
+		Example: "  roster watch --cap 'summ*'\n  roster watch --origin beta.test -o jsonl\n" +
+			"  roster watch --webhook https://hooks.alpha.test/roster --secret hook.secret --position hook.position",
+		Args: noQuery,
 		RunE: func(c *cobra.Command, _ []string) error {
+			sender, err := hook.Open(session.Console)
+			if err != nil {
+				return err
+			}
+
+			if (sender == nil) != (position == "") {
+				return cli.Usage("--webhook and --position need each other")
+			}
+
 			client, err := session.Client()
 			if err != nil {
 				return err
@@ -45,12 +70,43 @@ agent still exists but no longer matches the filters, or you may no longer see i
 				table:     cli.GrowingTable{Console: session.Console, Head: watchColumns()},
 			}
 
+			if sender != nil {
+				if w.delivery, err = openDelivery(sender, position, filters(c)); err != nil {
+					return err
+				}
+				defer w.delivery.close()
+
+				w.lastID = w.delivery.lastID
+
+				if err := w.delivery.flush(c.Context()); err != nil {
+					return err
+				}
+			}
+
 			return w.run(c.Context())
 		},
 	}
 	addFilterFlags(cmd, &filter)
+	hook.Add(cmd)
+	cmd.Flags().StringVar(&position, "position", "", "`FILE` that keeps what the receiver of --webhook knows")
 
 	return cmd
+}
+
+// filters returns the filters of a watch, as on the command line.
+func filters(c *cobra.Command) string {
+	own := &cobra.Command{}
+	addFilterFlags(own, &apiclient.LookupOptions{})
+
+	words := []string{c.Name()}
+
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		if own.Flags().Lookup(flag.Name) != nil {
+			words = append(words, "--"+flag.Name+"="+flag.Value.String())
+		}
+	})
+
+	return strings.Join(words, " ")
 }
 
 // watchColumns are those of a lookup between the event and its reason.
@@ -66,6 +122,7 @@ type watcher struct {
 	filter    apiclient.LookupOptions
 	closeIdle func() // so that the next connection is a new one
 	table     cli.GrowingTable
+	delivery  *delivery // nil without --webhook
 
 	lastID       string
 	agents       int   // matching agents since the last reset
@@ -109,8 +166,10 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// An outputError is an error of standard output.
+// An outputError is an error of standard output, or of the receiver of --webhook.
 type outputError struct{ error }
+
+func (e *outputError) Unwrap() error { return e.error }
 
 // follow prints the events of one connection until that ends, always with an error. It
 // reports whether it received any.
@@ -147,6 +206,12 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 		received = true
 		if err := w.print(event); err != nil {
 			return received, &outputError{err}
+		}
+
+		if w.delivery != nil {
+			if err := w.delivery.take(ctx, event); err != nil {
+				return received, &outputError{err}
+			}
 		}
 	}
 }
