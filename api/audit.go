@@ -204,13 +204,13 @@ func (a auditedPeerings) Accept(ctx context.Context, token operator.Token,
 }
 
 func (a auditedPeerings) Redeem(ctx context.Context, secret string,
-	peer directory.Peering) (own directory.Peering, err error) {
+	peer directory.Peering) (own directory.Peering, used bool, err error) {
 	err = a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() (err error) {
-		own, err = a.peerings.Redeem(ctx, secret, peer)
+		own, used, err = a.peerings.Redeem(ctx, secret, peer)
 		return err
 	})
 
-	return own, err
+	return own, used, err
 }
 
 func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {

@@ -21,9 +21,11 @@ type openPeerings struct {
 
 func (openPeerings) Invited(string, spiffeid.TrustDomain) bool { return true }
 
-func (o openPeerings) Redeem(_ context.Context, _ string, peer directory.Peering) (directory.Peering, error) {
+func (o openPeerings) Redeem(_ context.Context, _ string, peer directory.Peering) (directory.Peering, bool, error) {
 	*o.redeemed = append(*o.redeemed, peer)
-	return directory.Peering{Domain: alpha, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://a.test"}}, nil
+
+	return directory.Peering{Domain: alpha, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://a.test"}},
+		len(*o.redeemed) > 2, nil
 }
 
 // Requirement: FORM-004

@@ -67,7 +67,12 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 	// A repetition, by the bundle that the first time fetched, changes nothing here.
 	now, _ := ps.agreements.With(domain)
 	if now.State == directory.PeeringActive && sha256.Sum256(now.Bundle) == token.BundleHash {
-		return ps.acceptedBefore(ctx, now, expected, &token)
+		inviting, err := token.Peering(ps.cfg.TrustDomain, now.Bundle)
+		if err != nil {
+			return wire.Accepted{}, err
+		}
+
+		return ps.acceptFromPeer(ctx, now, inviting, expected, &token)
 	}
 
 	if err := checkEnd(&token, time.Now()); err != nil {
@@ -91,7 +96,7 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		}
 
 		if now.State == directory.PeeringActive {
-			return ps.acceptedBefore(ctx, now, expected, &token)
+			return ps.acceptFromPeer(ctx, now, inviting, expected, &token)
 		}
 	}
 
@@ -101,15 +106,16 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 	}
 
 	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
-		return ps.offer(ctx, inviting, token.Secret, us)
+		described, _, err := ps.offer(ctx, inviting, token.Secret, us)
+		return described, err
 	})
 }
 
-// acceptedBefore answers for a peer that this domain has already. It presents the secret all the same
-// while the invitation lasts: the peer may have ended the peering, and have invited this domain anew,
-// before its farewell came here. Its operator would wait for an acceptance, and whoever saw the token
-// could accept.
-func (ps *peers) acceptedBefore(ctx context.Context, now directory.Peering, expected []string,
+// acceptFromPeer accepts a token of a domain that is a peer already. It presents the secret while the invitation
+// lasts: the peer may have ended the peering, and have invited this domain anew, before its farewell came here.
+// Then the agreement begins anew, without the exports of the one that the peer ended. A secret that was used
+// before is a repetition, which changes nothing.
+func (ps *peers) acceptFromPeer(ctx context.Context, now, inviting directory.Peering, expected []string,
 	token *apioperator.Token) (wire.Accepted, error) {
 	accepted, err := acceptedAs(now, expected, true)
 	if err != nil || checkEnd(token, time.Now()) != nil {
@@ -121,12 +127,10 @@ func (ps *peers) acceptedBefore(ctx context.Context, now directory.Peering, expe
 		return accepted, err
 	}
 
-	invited := now
-	invited.Addresses = token.Addresses
-
 	var refused *peering.RefusedError
 
-	switch _, err := ps.offer(ctx, invited, token.Secret, us); {
+	described, used, err := ps.offer(ctx, inviting, token.Secret, us)
+	switch {
 	case errors.As(err, &refused):
 		return accepted, directory.Refuse(directory.Conflict,
 			"%s is a peer already, and refuses this invitation: %w; nothing was changed", now.Domain.Name(), err)
@@ -134,9 +138,13 @@ func (ps *peers) acceptedBefore(ctx context.Context, now directory.Peering, expe
 		return accepted, directory.Refuse(problem.Upstream,
 			"%s is a peer already, but none of its nodes confirmed this invitation; accept it again once one "+
 				"is reachable: %w", now.Domain.Name(), err)
+	case used:
+		return accepted, nil
 	}
 
-	return accepted, nil
+	accepted.Already = false
+
+	return accepted, ps.agreements.Renew(ctx, inviting, described)
 }
 
 // otherAuthority refuses a token of a peer with other authorities than the held ones: an invitation
@@ -241,17 +249,18 @@ func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([
 }
 
 // offer presents the secret to the inviting domain's nodes until one accepts it, and returns the
-// inviting domain with the addresses that it answers. It trusts the token's bundle. It
-// presents no certificate, because that domain knows none of this one's authorities yet.
+// inviting domain with the addresses that it answers, and whether the secret was used before. It trusts
+// the token's bundle. It presents no certificate, because that domain knows none of this one's authorities yet.
 func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret string,
-	us directory.Peering) (directory.Peering, error) {
+	us directory.Peering) (described directory.Peering, used bool, err error) {
 	client, done, err := stranger(ps.net, inviting, nil)
 	if err != nil {
-		return inviting, err
+		return inviting, false, err
 	}
 	defer done()
 
-	said, err := firstAnswer(ctx, inviting.Addresses, func(ctx context.Context, address string) (wire.Peering, error) {
+	said, err := firstAnswer(ctx, inviting.Addresses, func(ctx context.Context,
+		address string) (wire.Redemption, error) {
 		return apiclient.NewDirect(address, client).Redeem(ctx, secret, apioperator.WirePeering(us))
 	})
 
@@ -259,23 +268,23 @@ func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret s
 
 	switch {
 	case err == nil:
-		return ps.described(inviting, said), nil
+		return ps.described(inviting, said.Peering), said.Used, nil
 	case !errors.As(err, &refused):
-		return inviting, err
+		return inviting, false, err
 	case refused.Status < http.StatusInternalServerError:
-		return inviting, &peering.RefusedError{Err: theirs(refused)}
+		return inviting, false, &peering.RefusedError{Err: theirs(refused)}
 	}
 
-	return inviting, theirs(refused)
+	return inviting, false, theirs(refused)
 }
 
 // firstAnswer asks one address after the other, the next one when one has failed or has been silent for
 // offerPause, and returns the first answer. Without any it returns a refusal if there is one, else why an
 // address can't be reached. A node that refuses may only be behind the one that invited.
 func firstAnswer(ctx context.Context, addresses []string,
-	ask func(ctx context.Context, address string) (wire.Peering, error)) (wire.Peering, error) {
+	ask func(ctx context.Context, address string) (wire.Redemption, error)) (wire.Redemption, error) {
 	type answer struct {
-		said wire.Peering
+		said wire.Redemption
 		err  error
 	}
 
@@ -324,7 +333,7 @@ func firstAnswer(ctx context.Context, addresses []string,
 		}
 	}
 
-	return wire.Peering{}, failed
+	return wire.Redemption{}, failed
 }
 
 // theirs returns the error for an answer of another domain's node. It quotes the text,
@@ -357,16 +366,24 @@ func (ps *peers) described(inviting directory.Peering, said wire.Peering) direct
 }
 
 // Redeem implements operator.Peers.
-func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Peering) (directory.Peering, error) {
+func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Peering) (own directory.Peering,
+	used bool, err error) {
 	if _, err := trust.ParseBundle(offered.Domain, offered.Bundle); err != nil {
-		return directory.Peering{}, directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w",
+		return own, false, directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w",
 			offered.Domain.Name(), err).At("/bundle")
 	}
 
-	own, err := ps.ourselves()
+	own, err = ps.ourselves()
 	if err != nil {
-		return own, err
+		return own, false, err
 	}
 
-	return own, ps.store.Redeem(ctx, secret, offered)
+	// A node that is behind would take a repetition for the first use.
+	if err := ps.store.Linearize(ctx); err != nil {
+		return own, false, err
+	}
+
+	before, _ := ps.agreements.With(offered.Domain)
+
+	return own, before.State == directory.PeeringActive, ps.store.Redeem(ctx, secret, offered)
 }

@@ -70,21 +70,21 @@ func TestAnOfferPassesSilentNodes(t *testing.T) {
 				asked := make(chan string, 9)
 
 				said, err := firstAnswer(t.Context(), c.addresses, func(ctx context.Context,
-					address string) (wire.Peering, error) {
+					address string) (wire.Redemption, error) {
 					asked <- address
 
 					switch address {
 					case "good":
-						return wire.Peering{Domain: "good"}, nil
+						return wire.Redemption{Peering: wire.Peering{Domain: "good"}}, nil
 					case "closed":
-						return wire.Peering{}, errors.New("connection refused")
+						return wire.Redemption{}, errors.New("connection refused")
 					case "refusing":
-						return wire.Peering{}, &apiclient.Error{Code: "forbidden"}
+						return wire.Redemption{}, &apiclient.Error{Code: "forbidden"}
 					}
 
 					<-ctx.Done()
 
-					return wire.Peering{}, ctx.Err()
+					return wire.Redemption{}, ctx.Err()
 				})
 
 				var refused *apiclient.Error

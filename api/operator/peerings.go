@@ -25,13 +25,13 @@ type Peers interface {
 		wire.Invitation, error)
 	// Accept shows the secret of another domain's token to that domain, and makes it a
 	// peer, if its bundle has the expected fingerprints or none are expected. It is safe to
-	// repeat: a domain that is a peer already by the same bundle stays as it is.
+	// repeat: a domain that is a peer by this token already stays as it is.
 	Accept(ctx context.Context, token Token, expected []string) (wire.Accepted, error)
 	// Invited reports whether this node knows an invitation with that secret.
 	Invited(secret string, peer spiffeid.TrustDomain) bool
 	// Redeem makes a peer of the domain that shows the secret of an invitation, and returns
-	// this domain as that one needs it.
-	Redeem(ctx context.Context, secret string, peer directory.Peering) (directory.Peering, error)
+	// this domain as that one needs it. used is whether that domain has shown the secret before.
+	Redeem(ctx context.Context, secret string, peer directory.Peering) (own directory.Peering, used bool, err error)
 	// Change does an operator's verb to an existing peering.
 	Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error
 	// Set replaces settings of a peering.
@@ -212,7 +212,7 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 			peering.Domain.Name())
 	}
 
-	own, err := h.Peers.Redeem(call.Context(), in.Secret, peering)
+	own, used, err := h.Peers.Redeem(call.Context(), in.Secret, peering)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 		return response.NoContent(w)
 	}
 
-	return response.Status(w, call, WirePeering(own))
+	return response.Status(w, call, wire.Redemption{Peering: WirePeering(own), Used: used})
 }
 
 func (h *Peerings) logChange(call *request.Call, change, peer string) {

@@ -446,9 +446,16 @@ type Peering struct {
 type RedeemRequest struct {
 	Peering
 	Secret string `json:"secret"`
-	// Describe asks for the inviting domain's description of itself, a Peering. Without it
-	// the answer is 204, as earlier releases expect: their tokens have the description.
+	// Describe asks for a Redemption. Without it the answer is 204, as earlier releases expect:
+	// their tokens have the description.
 	Describe bool `json:"describe,omitzero"`
+}
+
+// A Redemption is the inviting domain's description of itself.
+type Redemption struct {
+	Peering
+	// Used is whether the secret was used before, so that nothing was changed.
+	Used bool `json:"used,omitzero"`
 }
 
 // PeerSettings are the settings of a peering that one side chooses. Nil leaves a

@@ -275,9 +275,7 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 	}
 
 	pending, name := invited, invited.Domain.Name()
-
-	// The outcome is the other domain's word. The operator's proof is used up by the acceptance.
-	settled := directory.WithOperatorRequest(ctx, nil)
+	settled := byPeersWord(ctx)
 
 	var refused *RefusedError
 
@@ -297,6 +295,27 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 	described.State = directory.PeeringActive
 
 	return a.store.AmendPeering(settled, pending, described)
+}
+
+// byPeersWord returns the context of a change that follows from the other domain's answer to an acceptance,
+// which has used the operator's proof up.
+func byPeersWord(ctx context.Context) context.Context { return directory.WithOperatorRequest(ctx, nil) }
+
+// Renew replaces the agreement with an active peer, which has ended it and invited this domain anew, by that of
+// the invitation: nothing is exported, and no rules apply. described is the peer as it answered the offer.
+func (a *Agreements) Renew(ctx context.Context, invited, described directory.Peering) error {
+	err := a.amend(ctx, invited.Domain, func(now *directory.Peering, _ bool) error {
+		*now = invited
+
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	described.State = directory.PeeringActive
+
+	return a.store.AmendPeering(byPeersWord(ctx), invited, described)
 }
 
 func noPeerYet(p *directory.Peering) error {

@@ -56,8 +56,32 @@ func TestAnInvitationIsOfUseOnce(t *testing.T) {
 	}
 
 	file := "@" + m.file([]byte(word+"\n"))
+
+	exports := func() bool {
+		var shown struct{ Exported bool }
+		must(t, json.Unmarshal([]byte(m.mustRun(append(beta, "peer", "show", "alpha.test", "-o", "json"))), &shown))
+
+		return shown.Exported
+	}
+
+	if !exports() {
+		t.Fatal("beta exports nothing to alpha before")
+	}
+
+	// Alpha has ended the former peering, and beta's exports with it.
 	m.mustRun(append(beta, "peer", "accept", file))
-	m.mustRun(append(beta, "peer", "accept", file)) // again: nothing changes
+
+	if exports() {
+		t.Error("beta exports to the peer of a new agreement what it exported by the former one")
+	}
+
+	// Again: nothing changes.
+	m.mustRun(append(beta, "peer", "export", "alpha.test"))
+	m.mustRun(append(beta, "peer", "accept", file))
+
+	if !exports() {
+		t.Error("the repetition of an acceptance has ended the export")
+	}
 
 	// The secret after its use: by the same domain with another bundle, and by another domain.
 	for _, domain := range []string{"beta.test", "gamma.test"} {

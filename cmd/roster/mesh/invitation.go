@@ -107,7 +107,8 @@ FILE, or from standard input: on a command line other users of the machine see i
 
 The node fetches that domain's bundle from the token's address; the token has its hash. Compare
 the fingerprint that both commands show, or pass the expected one with --fingerprint. A token
-can be accepted again safely: a peer with the same bundle stays as it is.
+can be accepted again safely: that changes nothing. A peer that has ended the peering and
+invites again becomes a new one: nothing is exported to it, and no rules apply.
 
 Nothing is exported to the peer before "roster peer export".`,
 		Example: "  roster peer accept @token\n  pbpaste | roster peer accept -",
