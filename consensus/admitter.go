@@ -350,11 +350,9 @@ func (l *Leader) awaitSilence(ctx context.Context, from spiffeid.ID, former, nex
 
 		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
 			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}
-		if l.replica.Written().Log >= state.StrictVersion {
-			if _, err := l.proposer.propose(ctx, command); err != nil {
-				delete(l.moves, from)
-				return err
-			}
+		if _, err := l.proposer.propose(ctx, command); err != nil {
+			delete(l.moves, from)
+			return err
 		}
 	}
 
@@ -433,10 +431,7 @@ func (l *Leader) seat(ctx context.Context, from spiffeid.ID, request *message.Jo
 func (l *Leader) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	declared, known := l.replica.member(from)
 
-	word := state.Member{ID: from, API: request.API, Reads: request.Reads}
-	if l.replica.Written().Log >= state.ListenersVersion {
-		word.Listeners = request.Listeners
-	}
+	word := state.Member{ID: from, API: request.API, Reads: request.Reads, Listeners: request.Listeners}
 
 	if known && declared.SameWord(word) {
 		return nil

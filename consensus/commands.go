@@ -15,10 +15,9 @@ import (
 // operator has not. It is judged at the time at which the leader has judged it, which is near its committed
 // time, and by the policy that its origin names: apply refuses it under another one. pending is what
 // entries on their way into the state put in force; nil if there are none.
-func checkCommand(cfg *Config, replica *Replica, command *state.Command, committed int64, pending *pending) error {
+func checkCommand(cfg *Config, replica *Replica, command *state.Command, committed int64, pending pending) error {
 	order, traced := directory.OperatorCommand{}, false
-	log := pending.log(replica)
-	order.OperatorChange, traced = command.ChangeIn(log)
+	order.OperatorChange, traced = command.Change()
 
 	replica.view(func(s *state.State) {
 		order.Policy, order.PolicyVersion = s.Policy().Policy()
@@ -32,11 +31,6 @@ func checkCommand(cfg *Config, replica *Replica, command *state.Command, committ
 	case !traced:
 		return nil
 	case order.Action == directory.ActionFarewell && cfg.CheckFarewell != nil:
-		// The leader has checked a farewell before it left it out for members of an earlier release.
-		if pending != nil && order.Peering.Farewell == nil && log < state.StrictVersion {
-			return nil
-		}
-
 		return cfg.CheckFarewell(order.Peering, order.Judged)
 	case order.Node, cfg.CheckOperator == nil:
 		return nil
@@ -55,7 +49,7 @@ func checkCommand(cfg *Config, replica *Replica, command *state.Command, committ
 	}
 
 	err := fmt.Errorf("it names version %d of the policy, which is not the one in force", origin.Policy)
-	for _, order.Policy = range pending.policies(version) {
+	for _, order.Policy = range pending(version) {
 		order.PolicyVersion = origin.Policy
 		if err = cfg.CheckOperator(order); err == nil {
 			return nil
@@ -65,103 +59,17 @@ func checkCommand(cfg *Config, replica *Replica, command *state.Command, committ
 	return err
 }
 
-// A pending is what entries put in force that a member has acknowledged, or judged, and not yet applied.
-type pending struct {
-	// policies returns the policies behind a version.
-	policies func(version uint64) [][]byte
-	// written is the version of the log that they are written in, or put in force.
-	written uint
+// A pending returns the policies behind a version, of entries that a member has acknowledged, or judged, and
+// not yet applied.
+type pending func(version uint64) [][]byte
+
+// pendingOf returns the policies of the entries up to last, and of those behind them that were judged before.
+func (i *inspector) pendingOf(last uint64, behind []*raft.Log) pending {
+	return func(version uint64) [][]byte { return i.pendingPolicies(version, last, behind) }
 }
 
-// log returns the version of the log that the domain writes. A member that has just started may have
-// applied nothing yet of a log that it acknowledged.
-func (p *pending) log(replica *Replica) uint {
-	written := replica.Written().Log
-	if p != nil {
-		written = max(written, p.written)
-	}
-
-	return written
-}
-
-// pendingOf returns what the entries up to last put in force, and those behind them that were judged before.
-func (i *inspector) pendingOf(last uint64, behind []*raft.Log) *pending {
-	return &pending{
-		policies: func(version uint64) [][]byte { return i.pendingPolicies(version, last, behind) },
-		written:  i.pendingVersion(behind),
-	}
-}
-
-// pendingVersion returns the newest version of the log that this member has come across since it started:
-// of its own log, as it was then and is, and of the entries behind it. A domain never goes back to an
-// earlier one. It is 0 once the state has the newest.
-func (i *inspector) pendingVersion(behind []*raft.Log) uint {
-	if i.replica.Written().Log >= state.StrictVersion {
-		return 0
-	}
-
-	version := max(i.version.Load(), uint64(i.loggedVersion()))
-	for _, entry := range behind {
-		version = max(version, uint64(versionOf(entry)))
-	}
-
-	i.version.Store(version)
-
-	return uint(version)
-}
-
-// loggedVersion returns the version of the newest entry with commands in this member's log.
-func (i *inspector) loggedVersion() uint {
-	logs := i.storage.disk.Logs
-	first, err := logs.FirstIndex()
-
-	last, errLast := logs.LastIndex()
-	if err != nil || errLast != nil || first == 0 {
-		return 0
-	}
-
-	var entry raft.Log
-	for index := last; index >= first; index-- {
-		if err := logs.GetLog(index, &entry); err != nil {
-			return 0
-		}
-
-		if version := versionOf(&entry); version > 0 {
-			return version
-		}
-	}
-
-	return 0
-}
-
-// versionOf returns the version of the log that an entry with commands is written in, or puts in force; 0
-// for other entries.
-func versionOf(entry *raft.Log) uint {
-	if entry.Type != raft.LogCommand {
-		return 0
-	}
-
-	batch, err := state.DecodeBatch(entry.Data)
-	if err != nil {
-		return 0 // it was not acknowledged
-	}
-
-	version := batch.Version
-	for c := range batch.Commands {
-		if feature := batch.Commands[c].Feature; feature != nil {
-			version = max(version, feature.Log)
-		}
-	}
-
-	return version
-}
-
-// checkCommands refuses commands of an entry that are not proven, in a domain that traces commands.
-func (i *inspector) checkCommands(batch *state.Batch, pending *pending) error {
-	if pending.log(i.replica) < state.TracedVersion {
-		return nil
-	}
-
+// checkCommands refuses commands of an entry that are not proven.
+func (i *inspector) checkCommands(batch *state.Batch, pending pending) error {
 	for c := range batch.Commands {
 		command := &batch.Commands[c]
 

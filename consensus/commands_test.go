@@ -183,7 +183,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 			return err
 		}
 
-		if err := set("zero"); err != nil { // the version of the log that has origins is in force
+		if err := set("zero"); err != nil {
 			t.Fatal(err)
 		}
 
@@ -259,10 +259,6 @@ func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
 
 		d.start(0)
 
-		if written := d.nodes[0].Replica.Written().Log; written >= state.TracedVersion {
-			t.Fatalf("the member has applied its log, and writes version %d", written)
-		}
-
 		thief := newThief(d, 1)
 		judge := func(when string) {
 			for name, c := range commands {
@@ -320,7 +316,7 @@ func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
 			return err
 		}
 
-		if err := set(leader, "zero"); err != nil { // the version of the log that has origins is in force
+		if err := set(leader, "zero"); err != nil {
 			t.Fatal(err)
 		}
 
@@ -502,25 +498,4 @@ func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
 		d.settled()
 		d.equalStates()
 	})
-}
-
-// Members of an earlier release read no farewell, so their leader leaves it out of the log once it has
-// checked it: followers take the command without it.
-func TestAFarewellThatTheLeaderLeftOutIsTaken(t *testing.T) {
-	was := state.Peer{Domain: beta, State: directory.PeeringActive}
-	ended := state.Command{
-		Amend:  &state.Amend{Was: was, Peer: state.Peer(directory.Peering(was).Ended(true))},
-		Origin: &state.Origin{},
-	}
-	cfg := &Config{CheckFarewell: func(*directory.PeeringChange, time.Time) error { return errors.New("refused") }}
-	replica := newReplica(cfg, nil)
-	coming := &pending{policies: func(uint64) [][]byte { return nil }}
-
-	if err := checkCommand(cfg, replica, &ended, 0, coming); err != nil {
-		t.Errorf("a follower: %v", err)
-	}
-
-	if err := checkCommand(cfg, replica, &ended, 0, nil); err == nil {
-		t.Error("the leader takes it unchecked")
-	}
 }

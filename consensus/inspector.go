@@ -56,9 +56,6 @@ type inspector struct {
 	// refused is the leadership whose last entries this member has refused; nil if there is none.
 	refused atomic.Pointer[leadership]
 
-	// version is the newest version of the log in entries that this member has acknowledged or judged.
-	version atomic.Uint64
-
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
 	// what it reads.
 	gone atomic.Uint64
@@ -424,7 +421,7 @@ func (i *inspector) proven(had, next *state.State) error {
 			judged = next
 		}
 
-		change, _ := judged.Change(command)
+		change, _ := command.Change()
 
 		return i.checkDecided(judged, had, change, command)
 	})

@@ -125,10 +125,7 @@ func (j *joiner) isSeated() bool {
 	me, is := j.group.server(j.cfg.Node)
 	said, told := j.replica.member(j.cfg.Node)
 
-	word := state.Member{API: j.cfg.API, Reads: j.cfg.reads}
-	if j.replica.Written().Log >= state.ListenersVersion {
-		word.Listeners = j.cfg.Listeners
-	}
+	word := state.Member{API: j.cfg.API, Reads: j.cfg.reads, Listeners: j.cfg.Listeners}
 
 	return is && told && said.SameWord(word) &&
 		me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&

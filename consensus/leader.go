@@ -92,7 +92,7 @@ func beginTerm(m *member, clocks *clocks) *Leader {
 		negotiator: negotiator{member: m, proposer: proposer},
 		moves:      map[spiffeid.ID]move{}, underWay: map[raft.ServerID]chan struct{}{},
 	}
-	l.orders = orderDesk{member: m, proposer: proposer, negotiator: &l.negotiator}
+	l.orders = orderDesk{member: m, proposer: proposer}
 	l.operator = operator{member: m, over: over, orders: &l.orders}
 
 	var loops sync.WaitGroup

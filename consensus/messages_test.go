@@ -42,7 +42,7 @@ func everyMessage() []any {
 			Document: []byte("{}"), For: bob}},
 		&message.Request{Transfer: &message.Transfer{Caller: message.Caller{Identity: ada,
 			PolicyVersion: new(uint64(0))},
-			RID: rid, To: bob, Any: true, Statement: 4, IfMatch: []uint64{5}}},
+			RID: rid, To: bob, Statement: 4, IfMatch: []uint64{5}}},
 		&message.Request{Claim: &state.Claim{Key: directory.Hash{1}, Caller: directory.Hash{2},
 			Body: directory.Hash{3}, Holder: directory.Hash{4}, Lease: 60, Window: 600}},
 		&message.Request{Spend: &state.Spend{Proof: directory.Hash{7}, Until: 1793577600}},

@@ -76,9 +76,6 @@ func (o *operator) admitStanding(ctx context.Context, req *message.Request) (dir
 	})
 
 	switch {
-	case !o.orders.traces(ctx):
-		return directory.Outcome{}, directory.Refuse(directory.Conflict,
-			"a member's release does not know standing admissions; upgrade all nodes first")
 	case admission.Max == 0 && !known:
 		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission",
 			admission.Pattern)

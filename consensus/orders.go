@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -18,16 +17,14 @@ import (
 type orderDesk struct {
 	*member
 
-	proposer   *proposer
-	negotiator *negotiator
+	proposer *proposer
 }
 
 // sign gives a command its origin, if it is one that an operator orders or a node by itself
-// where an operator could, and refuses it if the origin does not hold. In a domain with members
-// of an earlier release the log has no origins, because they could not apply them, and the
-// requests of those members have no proofs.
+// where an operator could, and refuses it if the origin does not hold.
 func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *state.Command) error {
-	if _, traced := command.Change(); !traced {
+	change, traced := command.Change()
+	if !traced {
 		return nil
 	}
 
@@ -35,9 +32,7 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 	from := command.Origin.From
 	now := o.cfg.Clock.Now()
 
-	var change directory.OperatorChange
 	o.replica.view(func(s *state.State) {
-		change, _ = s.Change(command)
 		command.Origin.Judged, command.Origin.Policy = now.UnixMilli(), policyVersion(s)
 	})
 
@@ -45,41 +40,22 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		command.Origin.Operator = nil
 	}
 
-	if !o.older(from) {
-		if err := o.mayBring(change, from); err != nil {
-			return err
-		}
-
-		if err := checkCommand(o.cfg, o.replica, command, now.UnixMilli(), nil); err != nil {
-			return err
-		}
+	if err := o.mayBring(change, from); err != nil {
+		return err
 	}
 
-	if !o.traces(ctx) {
-		command.Origin = nil
-	} else if command.Epoch == nil && !change.Node {
-		if err := o.accepted(ctx, command); err != nil {
-			return err
-		}
+	if err := checkCommand(o.cfg, o.replica, command, now.UnixMilli(), nil); err != nil {
+		return err
 	}
 
-	if command.Amend != nil && o.replica.Written().Log < state.StrictVersion {
-		amend := *command.Amend
-		amend.Farewell = nil // members of an earlier release could not apply it
-		command.Amend = &amend
+	if command.Epoch == nil && !change.Node {
+		return o.accepted(ctx, command)
 	}
 
 	return nil
 }
 
-// older reports whether a member has declared a release that knows no proofs.
-func (o *orderDesk) older(id spiffeid.ID) bool {
-	member, declared := o.replica.member(id)
-	return declared && member.Reads.Log < state.TracedVersion
-}
-
-// ofRestore returns the origin of a restore that a member brings; nil in a domain that does not
-// record it.
+// ofRestore returns the origin of a restore that a member brings.
 func (o *orderDesk) ofRestore(ctx context.Context, req *message.Request) (*state.Origin, error) {
 	command := &state.Command{Epoch: &state.Epoch{}}
 	err := o.sign(ctx, req, command)
@@ -95,42 +71,6 @@ func (o *orderDesk) mayBring(change directory.OperatorChange, from spiffeid.ID) 
 
 	return nil
 }
-
-// traces reports whether the domain's log has the origins of commands. It puts that version in
-// force as soon as all members read it: in a new domain it waits a moment for their word.
-func (o *orderDesk) traces(ctx context.Context) bool {
-	if o.replica.Written().Log >= state.TracedVersion {
-		return true
-	}
-
-	ctx, cancel := context.WithTimeout(ctx, declarationWait)
-	defer cancel()
-
-	for ctx.Err() == nil {
-		var reads Versions
-
-		o.replica.view(func(s *state.State) { reads = s.Members().ReadByAll(o.cfg.reads) })
-
-		if reads.Log < state.TracedVersion {
-			break
-		}
-
-		if o.negotiator.negotiate(ctx); o.replica.Written().Log >= state.TracedVersion {
-			return true
-		}
-
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-		}
-	}
-
-	return false
-}
-
-// declarationWait is how long an operator's command waits until all members of a new domain
-// have declared the versions that they read.
-const declarationWait = 2 * time.Second
 
 // precede puts an operator's order into the log, before an effect that is not in the log.
 func (o *orderDesk) precede(ctx context.Context, req *message.Request, action, target string) (directory.Outcome,

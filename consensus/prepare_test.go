@@ -246,10 +246,6 @@ func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
 		}
 
 		rid, statement := out.RID, out.Position.Revision
-		_, err = d.nodes[leader].forwarder.write(t.Context(), &message.Request{Transfer: &message.Transfer{
-			Caller: message.Caller{Identity: ada}, RID: rid, To: bob, Statement: statement}})
-		problem(t, err, directory.Forbidden)
-
 		offer := directory.TransferRequest{Step: directory.TransferOffer, To: bob, Lifetime: 300, Statement: statement}
 		offered, err := step(other, ada, rid, offer)
 

@@ -182,22 +182,13 @@ func (p *preparer) checkBundle(req *message.Request) error {
 // maxSecret bounds the secret of an invitation, in bytes.
 const maxSecret = 128
 
-// prepareRedeem makes the command that redeems an invitation. Members of an earlier release could
-// not apply one that has the secret.
-func (p *preparer) prepareRedeem(r *state.Redeem) (*state.Command, error) {
-	redeem := *r
-
-	switch strict := p.replica.Written().Log >= state.StrictVersion; {
-	case !strict:
-		redeem.Shown = ""
-	case redeem.Shown == "":
-		return nil, directory.Refuse(directory.Unavailable,
-			"the node that sent this runs an older release and sends no secret of the invitation; use another node")
-	case len(redeem.Shown) > maxSecret:
+// prepareRedeem makes the command that redeems an invitation.
+func (p *preparer) prepareRedeem(redeem *state.Redeem) (*state.Command, error) {
+	if len(redeem.Shown) > maxSecret {
 		return nil, directory.Refuse(directory.BadRequest, "an invitation's secret has at most %d bytes", maxSecret)
 	}
 
-	return &state.Command{Redeem: &redeem}, p.checkPeering(&redeem.Peer)
+	return &state.Command{Redeem: redeem}, p.checkPeering(&redeem.Peer)
 }
 
 // prepareFor makes the command that is proposed for a request.
@@ -218,10 +209,8 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 
 	command.Spend = req.Proof()
 
-	if p.replica.Written().Log >= state.StrictVersion {
-		command.Origin = req.Origin(p.cfg.Node)
-		command.Origin.Operator = nil // of an operator's command, orderDesk sets it
-	}
+	command.Origin = req.Origin(p.cfg.Node)
+	command.Origin.Operator = nil // of an operator's command, orderDesk sets it
 
 	return command, nil
 }
@@ -231,12 +220,6 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 // attestations are judged here, and how often a node has another key.
 func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	var changes bool
-
-	if !p.replica.IsWitness() {
-		without := *attest
-		without.Cosign = nil
-		attest = &without
-	}
 
 	err := p.replica.check(func(s *state.State) error {
 		changes = s.Keys().Changes(attest)
@@ -316,9 +299,7 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 		return nil, err
 	}
 
-	if p.replica.Written().HasOffers() {
-		register.ImportedFrom = doc.Source()
-	}
+	register.ImportedFrom = doc.Source()
 
 	projection, made, err := state.Project(register.Agent, subject.Document, r.Packed)
 	if err != nil {
@@ -386,11 +367,6 @@ func (p *preparer) prepareRenew(r *message.Renew) (*state.Command, error) {
 
 // prepareTransfer makes the command of an operator's transfer.
 func (p *preparer) prepareTransfer(r *message.Transfer, forwarded bool) (*state.Command, error) {
-	if !r.Any {
-		return nil, directory.Refuse(directory.Forbidden,
-			"ownership moves by an offer that the new owner accepts; the node that sent this runs an older release")
-	}
-
 	reg, err := p.replica.owned(r.RID, r.Caller.Identity, true, r.IfMatch)
 	if err != nil {
 		return nil, err
@@ -402,7 +378,7 @@ func (p *preparer) prepareTransfer(r *message.Transfer, forwarded bool) (*state.
 	}
 
 	transfer := &state.Transfer{
-		Format: p.replica.statementFormat(), RID: r.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: true,
+		Format: p.replica.statementFormat(), RID: r.RID, Salt: newSalt(), Caller: r.Caller.Identity,
 		Statement: r.Statement, IfMatch: r.IfMatch, Granted: granted, Made: made, Agent: reg.Entry().Agent,
 	}
 	if err := p.roomFor(transfer.Demand(reg)); err != nil {
@@ -427,7 +403,7 @@ func (p *preparer) prepareOffer(r *message.Offer, forwarded bool) (*state.Comman
 		return p.prepareAccept(r, forwarded)
 	case directory.TransferWithdraw, directory.TransferDecline:
 		return &state.Command{CloseOffer: &state.CloseOffer{RID: r.RID, Caller: r.Caller.Identity,
-			IfMatch: r.IfMatch}}, p.replica.hasOffers()
+			IfMatch: r.IfMatch}}, nil
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown step of a transfer: %.50q", string(r.Step))
@@ -435,10 +411,6 @@ func (p *preparer) prepareOffer(r *message.Offer, forwarded bool) (*state.Comman
 
 // checkOffer refuses an offer that apply would refuse.
 func (p *preparer) checkOffer(offer *state.Offer) error {
-	if err := p.replica.hasOffers(); err != nil {
-		return err
-	}
-
 	return p.replica.check(func(s *state.State) error {
 		reg, err := s.Registrations().Owned(offer.RID, offer.Caller, false, offer.IfMatch)
 		if err != nil {
@@ -455,10 +427,6 @@ func (p *preparer) checkOffer(offer *state.Offer) error {
 
 // prepareAccept makes the command by which the caller accepts a registration.
 func (p *preparer) prepareAccept(r *message.Offer, forwarded bool) (*state.Command, error) {
-	if err := p.replica.hasOffers(); err != nil {
-		return nil, err
-	}
-
 	var reg *state.Registration
 
 	err := p.replica.check(func(s *state.State) (err error) {

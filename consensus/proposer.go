@@ -144,8 +144,7 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
 
-	if change, traced := command.Change(); traced && change.Node && command.Origin == nil &&
-		p.replica.Written().Log >= state.TracedVersion {
+	if change, traced := command.Change(); traced && change.Node && command.Origin == nil {
 		command.Origin = &state.Origin{From: p.cfg.Node, Mark: p.replica.marks.mark(directory.Identity{})}
 	}
 

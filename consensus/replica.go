@@ -493,15 +493,6 @@ func (r *Replica) statementFormat() int {
 	return int(r.Written().Format(signed.StructureStatement))
 }
 
-// hasOffers refuses offers of ownership while not all members read them.
-func (r *Replica) hasOffers() error {
-	if !r.Written().HasOffers() {
-		return state.RefuseOffers()
-	}
-
-	return nil
-}
-
 // declared reports whether the state has this member's own word on what it reads.
 func (r *Replica) declared() bool {
 	_, ok := r.member(r.config.Node)

@@ -225,7 +225,7 @@ func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) 
 	caller := message.CallerOf(t.Caller)
 	if t.Step == directory.TransferForce {
 		return s.forwarder.write(ctx, &message.Request{Transfer: &message.Transfer{Caller: caller, RID: t.RID,
-			To: t.To, Any: true, Statement: t.Statement, IfMatch: t.IfMatch}})
+			To: t.To, Statement: t.Statement, IfMatch: t.IfMatch}})
 	}
 
 	return s.forwarder.write(ctx, &message.Request{Offer: &message.Offer{Caller: caller, RID: t.RID, Step: t.Step,

@@ -3,7 +3,6 @@ package consensus
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -203,75 +202,6 @@ func TestADowngradeIsRefused(t *testing.T) {
 		if _, err := d.open(2); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it starts, or says %v", err)
 		}
-	})
-}
-
-// A log entry, a snapshot and a domain whose members' messages are of a later release are refused,
-// each in a sentence with both versions.
-//
-// Requirement: OPS-012, FORM-002
-func TestALaterReleaseIsRefusedInASentence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reads := map[int]Versions{}
-		d := newDomain(t, 3, func(c *Config) { c.reads = Versions{Log: 2, Snapshot: 2, Wire: 2} })
-		d.reading(reads)
-		d.ready()
-
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
-			t.Fatal(err)
-		}
-
-		d.settled()
-
-		// says starts a node as a release that reads less, and returns why it doesn't serve.
-		says := func(i int, as Versions) string {
-			d.stop(i)
-
-			reads[i] = as
-			s, err := d.open(i)
-
-			if err == nil {
-				d.nodes[i] = s
-				<-s.Failed()
-				err = s.Ready()
-			}
-
-			d.stop(i)
-			delete(reads, i)
-			d.start(i)
-			d.ready()
-
-			return fmt.Sprint(err)
-		}
-
-		if got, want := says(2, Versions{Log: 1, Snapshot: 2, Wire: 2}),
-			"a log entry has version 2 and this release reads versions up to 1"; !strings.Contains(got, want) {
-			t.Errorf("of a log: %s", got)
-		}
-
-		if got, want := says(2, Versions{Log: 2, Snapshot: 2, Wire: 1}),
-			"it reads wire versions up to 1 and the domain writes version 2"; !strings.Contains(got, want) {
-			t.Errorf("of messages: %s", got)
-		}
-
-		if err := d.nodes[2].group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
-
-		if got, want := says(2, Versions{Log: 2, Snapshot: 1, Wire: 2}),
-			"a snapshot has version 2 and this release reads versions up to 1"; !strings.Contains(got, want) {
-			t.Errorf("of a snapshot: %s", got)
-		}
-
-		// A newcomer is told by the leader.
-		newcomer := d.newcomer(func(c *Config) { c.reads = Versions{Log: 2, Snapshot: 2, Wire: 1} })
-		d.admit(0, newcomer)
-		eventually(t, "a newcomer of an earlier release is refused with both numbers", func() bool {
-			err := d.nodes[newcomer].Ready()
-
-			return err != nil && strings.Contains(err.Error(),
-				"it reads wire versions up to 1 and the domain writes version 2")
-		})
 	})
 }
 

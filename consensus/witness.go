@@ -50,15 +50,8 @@ func (r *Replica) Cosignatures() (own Cosignatures) {
 	return own
 }
 
-// IsWitness reports whether all members read what a witness writes.
-func (r *Replica) IsWitness() bool { return r.Written().HasWitness() }
-
 // prepareCosign makes the command that takes a checkpoint. Another member's is verified once more.
 func (p *preparer) prepareCosign(c *message.Cosign, forwarded bool) (*state.Command, error) {
-	if !p.replica.IsWitness() {
-		return nil, state.RefuseWitness()
-	}
-
 	var last CosignedLog
 
 	checkpoint := c.Checkpoint

@@ -173,10 +173,6 @@ func (l *Leader) write(ctx context.Context, req *message.Request) (directory.Out
 		return l.operator.handle(ctx, req)
 	}
 
-	if req.Offer != nil {
-		l.orders.traces(ctx) // the version of the log that has origins has offers as well
-	}
-
 	for range maxPrepared {
 		_, step := span.Start(ctx, span.Prepare)
 

@@ -71,18 +71,14 @@ func (a *attester) run(ctx context.Context) {
 func (a *attester) wait(ctx context.Context, rotated <-chan struct{}, wait time.Duration) {
 	due := time.After(wait)
 
-	var (
-		doc        *signed.KeyDocument
-		wasWitness bool
-	)
+	var doc *signed.KeyDocument
 
 	for {
 		changed := a.store.Agreed()
-		witness := a.store.IsWitness()
 
 		next := a.store.KeyDocument()
-		if next != nil && (next != doc || witness != wasWitness) && wait > attestRetry {
-			doc, wasWitness = next, witness
+		if next != nil && next != doc && wait > attestRetry {
+			doc = next
 
 			if a.isUnlisted(ctx) {
 				return
@@ -134,11 +130,10 @@ func (a *attester) publish(ctx context.Context, key *trust.Key) error {
 	})
 }
 
-// cosign returns the key by which this node cosigns in the domain's epoch; nil while not all members
-// read what a witness writes.
+// cosign returns the key by which this node cosigns in the domain's epoch; nil while it has none.
 func (a *attester) cosign(key *trust.Key) ed25519.PublicKey {
 	epoch := a.store.Position().Epoch
-	if epoch == 0 || !a.store.IsWitness() {
+	if epoch == 0 {
 		return nil
 	}
 

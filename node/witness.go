@@ -179,7 +179,7 @@ func (w *witnesses) amend(policy *checkpoint.Policy) {
 type ownLedger struct{ ledgers }
 
 // Leads implements witness.Ledger.
-func (l ownLedger) Leads() bool { return l.store.IsLeader() && l.store.IsWitness() }
+func (l ownLedger) Leads() bool { return l.store.IsLeader() }
 
 // Checkpoint implements witness.Ledger.
 func (l ownLedger) Checkpoint() (string, error) {

@@ -35,8 +35,7 @@ type Request struct {
 	// Witnessed is the leader's own.
 	Witnessed *state.Witnessed `cbor:"-"`
 
-	// Operator is the operator's request that asks for the change; nil if none does. Members of
-	// a release without it ignore it, so it counts only from state.TracedVersion on.
+	// Operator is the operator's request that asks for the change; nil if none does.
 	Operator *state.OperatorRequest `cbor:"40,keyasint,omitempty"`
 
 	// Trace is the span of the request in W3C Trace Context's form, empty if it is not recorded.
@@ -69,7 +68,7 @@ func (r *Request) Origin(leader spiffeid.ID) *state.Origin {
 // TakesOrders reports whether a request may be an operator's order.
 func (r *Request) TakesOrders() bool {
 	return r.Peer != nil || r.Amend != nil || r.Policy != nil || r.Revoke != nil || r.Order != nil ||
-		r.Transfer != nil && r.Transfer.Any
+		r.Transfer != nil
 }
 
 // Weight is the number of changes that a request counts for. A claim may bring an answer back,
@@ -183,19 +182,16 @@ type Remove struct {
 	IfMatch []uint64      `cbor:"3,keyasint"`
 }
 
-// A Transfer is an operator's. Members of an older release send one of the owner too, without
-// Any, which is refused.
+// A Transfer is an operator's: it moves a registration without the new owner's consent.
 type Transfer struct {
 	Caller    Caller             `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`
 	To        directory.Identity `cbor:"3,keyasint"`
-	Any       bool               `cbor:"4,keyasint,omitempty"`
 	Statement uint64             `cbor:"5,keyasint"`
 	IfMatch   []uint64           `cbor:"6,keyasint"`
 }
 
-// An Offer is a step of a transfer with the new owner's consent: all but a forced one. It is no
-// Transfer, because an older leader would move the registration at once.
+// An Offer is a step of a transfer with the new owner's consent.
 type Offer struct {
 	Caller    Caller                 `cbor:"1,keyasint"`
 	RID       directory.RID          `cbor:"2,keyasint"`

@@ -55,17 +55,14 @@ type Command struct {
 	Amend    *Amend     `cbor:"26,keyasint,omitempty"`
 	Decide   *Decide    `cbor:"27,keyasint,omitempty"`
 	Feature  *Numbers   `cbor:"28,keyasint,omitempty"`
-	Order    *Order     `cbor:"40,keyasint,omitempty"` // from TracedVersion on
-	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one; of untraced ones from StrictVersion on
+	Order    *Order     `cbor:"40,keyasint,omitempty"`
+	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one
 
-	// From OffersVersion on.
 	Offer      *Offer      `cbor:"29,keyasint,omitempty"`
 	Accept     *Accept     `cbor:"30,keyasint,omitempty"`
 	CloseOffer *CloseOffer `cbor:"31,keyasint,omitempty"`
-
-	// From StrictVersion on.
-	Cosign    *Cosign    `cbor:"32,keyasint,omitempty"`
-	Witnessed *Witnessed `cbor:"33,keyasint,omitempty"`
+	Cosign     *Cosign     `cbor:"32,keyasint,omitempty"`
+	Witnessed  *Witnessed  `cbor:"33,keyasint,omitempty"`
 
 	commandNext
 }
@@ -154,7 +151,7 @@ type Register struct {
 	Until int64              `cbor:"15,keyasint,omitempty"`
 	Made  *Made              `cbor:"16,keyasint,omitempty"`
 	For   directory.Identity `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
-	// the source that the document names, from OffersVersion on
+	// the source that the document names
 	ImportedFrom string `cbor:"18,keyasint,omitempty"`
 }
 
@@ -233,7 +230,7 @@ type Attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
-	Cosign       []byte      `cbor:"4,keyasint,omitempty"` // the key by which the node cosigns, from StrictVersion on
+	Cosign       []byte      `cbor:"4,keyasint,omitempty"` // the key by which the node cosigns
 }
 
 // Revoke takes a signing key back, for good.
@@ -279,11 +276,11 @@ type Rebundle struct {
 }
 
 // Redeem makes a pending peering active by its invitation's secret. All members have the hash of
-// the secret, so from StrictVersion on the hash alone redeems nothing.
+// the secret, so the hash alone redeems nothing.
 type Redeem struct {
 	Secret directory.Hash `cbor:"1,keyasint"` // its hash
 	Peer   Peer           `cbor:"2,keyasint"`
-	Shown  string         `cbor:"3,keyasint,omitempty"` // the secret, from StrictVersion on
+	Shown  string         `cbor:"3,keyasint,omitempty"` // the secret
 }
 
 // Policy is the domain's policy, for all members. The log does not interpret its text.
@@ -445,19 +442,17 @@ func (p Spend) Compare(spend Spend) int {
 }
 
 // Transfer makes a registration another identity's by an operator's will and changes nothing
-// else of it. Only this and Accept change an owner (TRUST-008). Older releases wrote one of
-// the owner too, without Any, which has no trace before StrictVersion.
+// else of it. Only this and Accept change an owner (TRUST-008).
 type Transfer struct {
 	Format    int                `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`
 	Salt      signed.Salt        `cbor:"3,keyasint"`
 	Caller    directory.Identity `cbor:"4,keyasint"`
-	Any       bool               `cbor:"5,keyasint,omitempty"` // an operator moves it
-	Statement uint64             `cbor:"6,keyasint"`           // which contents policy was asked about
+	Statement uint64             `cbor:"6,keyasint"` // which contents policy was asked about
 	IfMatch   []uint64           `cbor:"7,keyasint"`
 	Granted   Granted            `cbor:"8,keyasint"` // its owner is the new one
 	Made      *Made              `cbor:"9,keyasint,omitempty"`
-	Agent     string             `cbor:"10,keyasint,omitempty"` // the registration's name, from StrictVersion on
+	Agent     string             `cbor:"10,keyasint,omitempty"` // the registration's name
 }
 
 // Offer has a registration's owner offer it to another identity, as its contents are at the
@@ -501,12 +496,9 @@ type Member struct {
 	Gone  bool        `cbor:"3,keyasint,omitempty"`
 	Reads Versions    `cbor:"4,keyasint"`
 	// Listeners are the addresses and ports, as ADDRESS:PORT in ascending order, at which the
-	// member listens: the domain's gateways never connect to them. From ListenersVersion on.
+	// member listens: the domain's gateways never connect to them.
 	Listeners []string `cbor:"5,keyasint,omitempty"`
 }
-
-// ListenersVersion is the version of the log from which on members declare their listeners.
-const ListenersVersion = 2
 
 // SameWord reports whether two members declare the same.
 func (m Member) SameWord(other Member) bool {
@@ -516,11 +508,10 @@ func (m Member) SameWord(other Member) bool {
 // An Admission is an operator's permission for a node to become a member, once; or for the
 // nodes that match a pattern, while the domain has fewer than Max members that do.
 type Admission struct {
-	ID    spiffeid.ID `cbor:"1,keyasint"` // zero with a Pattern
-	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
-	// From TracedVersion on: an ID that may end in *.
-	Pattern string `cbor:"3,keyasint,omitempty"`
-	Max     uint32 `cbor:"4,keyasint,omitempty"` // 0 withdraws it
+	ID      spiffeid.ID `cbor:"1,keyasint"`           // zero with a Pattern
+	Until   int64       `cbor:"2,keyasint"`           // Unix seconds of committed time; 0 withdraws it
+	Pattern string      `cbor:"3,keyasint,omitempty"` // an ID that may end in *
+	Max     uint32      `cbor:"4,keyasint,omitempty"` // 0 withdraws it
 }
 
 // A Verdict records that all grants are as a leader with that basis (consensus.Config.Basis)

@@ -51,7 +51,7 @@ func (s *State) keepDecided(command *Command) {
 	kept := *command
 	kept.Spend = nil
 
-	if change, _ := s.Change(command); !change.Node {
+	if change, _ := command.Change(); !change.Node {
 		s.decided[key] = []Command{kept}
 	} else if len(s.decided[key]) < maxDecided {
 		s.decided[key] = append(slices.Clip(s.decided[key]), kept)

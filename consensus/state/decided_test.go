@@ -20,9 +20,7 @@ func (d *drive) againRead() *State {
 //
 // Requirement: SEC-012
 func TestDecisionsFollowFromCommands(t *testing.T) {
-	d := newTracing(t)
-	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
-
+	d := newDrive(t)
 	order := func(name string) *Origin { return operatorOrigin("/" + name) }
 	pending := Peer{Domain: beta, State: directory.PeeringPending, Secret: directory.HashOf([]byte("secret")),
 		Until: genesis/1000 + 600}

@@ -92,7 +92,7 @@ func everyCommand() []Command {
 			&Answer{200, "application/json", []byte("{}"), "", "", ""}}},
 		{Register: &Register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator",
 			Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
-		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g,
+		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, 4, []uint64{5}, g,
 			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, ""}},
 		{Rebundle: &Rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Amend: &Amend{Was: Peer{Domain: beta, State: directory.PeeringPending},
@@ -128,7 +128,7 @@ func everyCommand() []Command {
 		{CloseOffer: &CloseOffer{rid, ada, []uint64{5}}},
 		{Register: &Register{Format: 1, RID: rid, Caller: ada, Agent: "translator", Kind: directory.KindAD,
 			Document: doc, Lifetime: 600, Granted: g, ImportedFrom: "https://registry.example"}},
-		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g, nil, "translator"},
+		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, 4, []uint64{5}, g, nil, "translator"},
 			Origin: judgedOrigin("/ad/r/translator/transfer")},
 		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, append(make([]byte, 31), 2)}},
 		{Cosign: &Cosign{"beta.test/roster/1793491200", 3, 4, directory.Hash{5},
@@ -224,8 +224,8 @@ func everyItem(t *testing.T) *State {
 	d.at(3, Command{Register: ends})
 	given := d.registerFor(3, ada, "given", true)
 	moves := &Transfer{
-		Format: 1, RID: given, Salt: signed.Salt{5}, Caller: tool, Any: true,
-		Statement: d.entry(given).Statement, Granted: meshGrant(bob),
+		Format: 1, RID: given, Salt: signed.Salt{5}, Caller: tool,
+		Statement: d.entry(given).Statement, Granted: meshGrant(bob), Agent: d.entry(given).Agent,
 	}
 
 	moves.Granted.Policy = d.state.policy.basis

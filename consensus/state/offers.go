@@ -197,19 +197,8 @@ func (o *Offers) all() []openOffer {
 	return all
 }
 
-// RefuseOffers refuses offers of ownership before OffersVersion of the log is in force.
-func RefuseOffers() error {
-	return directory.Refuse(directory.Unavailable,
-		"ownership is offered and accepted once all nodes of the domain run a release that reads log version %d",
-		OffersVersion)
-}
-
 // offer opens an offer. It takes no revision.
 func (r *Registrations) offer(c *Offer) (directory.Outcome, error) {
-	if !r.members.written.HasOffers() {
-		return directory.Outcome{}, RefuseOffers()
-	}
-
 	reg, err := r.Owned(c.RID, c.Caller, false, c.IfMatch)
 	if err != nil {
 		return directory.Outcome{}, err

@@ -8,16 +8,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// TracedVersion is the version of the log from which on commands carry their origin, and
-// operators' commands are leaves of the ledger. In a domain that writes an earlier one, some
-// member could not apply them.
-const TracedVersion = 2
-
-// StrictVersion is the version of the log from which on a command has one member, every command
-// that a member asked for has an origin, an operator's request stands beside traced commands alone,
-// every transfer is traced, and an invitation is redeemed by its secret instead of the secret's hash.
-const StrictVersion = 3
-
 // An Origin is the member that brought a command to the leader, and by whom it was ordered if only
 // an operator orders it, or a node by itself.
 type Origin struct {
@@ -215,7 +205,12 @@ func nodeAction(was, next directory.Peering) string {
 	stated.State = next.State
 
 	answered := stated // what the other domain says of itself when it takes the invitation
-	answered.Addresses, answered.Gossip, answered.Endpoint = next.Addresses, next.Gossip, next.Endpoint
+	answered.Addresses, answered.Gossip = next.Addresses, next.Gossip
+
+	// An operator alone gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
+	if next.Endpoint.Profile != directory.ProfileWeb {
+		answered.Endpoint = next.Endpoint
+	}
 
 	switch {
 	case live && next.Equal(was.Ended(true)):

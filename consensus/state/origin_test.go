@@ -40,22 +40,12 @@ func judgedOrigin(target string) *Origin {
 	return origin
 }
 
-// newTracing returns a domain that traces operators' commands.
-func newTracing(t *testing.T) *drive {
-	d := newDrive(t)
-	if r := d.at(0, Command{Feature: &Numbers{Log: TracedVersion, Snapshot: 2, Wire: 1}}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-
-	return d
-}
-
 // An operator's command is a leaf of type 6 that names the operator, the member that brought
 // it, its position and the hash of its proof.
 //
 // Requirement: SEC-012, LOG-020
 func TestAnOperatorsCommandIsALeaf(t *testing.T) {
-	d := newTracing(t)
+	d := newDrive(t)
 	before := d.state.history.ledger
 	before.Edges = slices.Clone(before.Edges)
 
@@ -66,7 +56,7 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 	}
 
 	proof, body := directory.HashOf([]byte("a.b.c")), directory.Hash{5}
-	before.Append(ledger.EntryOf(6, []byte(`{"v":1,"iss":"spiffe://alpha.test","epoch":1793491200,"rev":3,"at":1793491202,`+
+	before.Append(ledger.EntryOf(6, []byte(`{"v":1,"iss":"spiffe://alpha.test","epoch":1793491200,"rev":2,"at":1793491202,`+
 		`"action":"policy.write","target":"","by":"spiffe://alpha.test/agent/ada",`+
 		`"from":"spiffe://alpha.test/roster/node/n0","bh":"`+body.String()+`","proof":"`+proof.String()+`"}`)))
 
@@ -75,7 +65,7 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 	}
 
 	traced := d.state.Traced()
-	if len(traced) != 1 || traced[0].Number != 2 || traced[0].Request.By != ada ||
+	if len(traced) != 1 || traced[0].Number != 1 || traced[0].Request.By != ada ||
 		traced[0].Position != r.Outcome.Position ||
 		traced[0].PolicyVersion != 0 || traced[0].Action != directory.ActionPolicy {
 		t.Errorf("traced is %+v", traced)
@@ -86,7 +76,7 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
-	d := newTracing(t)
+	d := newDrive(t)
 	order := Command{Order: &Order{directory.ActionRemoveMember, "n3"},
 		Origin: operatorOrigin("/v1/operator/raft/remove")}
 
@@ -142,7 +132,7 @@ func thawed(t *testing.T, s *State) *State {
 //
 // Requirement: SEC-019
 func TestAForgottenProofIsRefused(t *testing.T) {
-	d := newTracing(t)
+	d := newDrive(t)
 	order := func(n int) Command {
 		origin := operatorOrigin(fmt.Sprintf("/v1/operator/raft/remove?%d", n))
 		origin.Operator.ProofUntil += int64(n)
@@ -197,7 +187,7 @@ func TestAForgottenProofIsRefused(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestANodesOwnCommandIsTraced(t *testing.T) {
-	d := newTracing(t)
+	d := newDrive(t)
 	accepted := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}"),
 		Addresses: []string{"https://b"}}
 	d.at(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: accepted},
@@ -247,25 +237,11 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 	}
 }
 
-// Before the version is in force, nothing is traced: an older member would make another
-// ledger.
-//
-// Requirement: SEC-012, FORM-002
-func TestAnOlderLogHasNoTraces(t *testing.T) {
-	d := newDrive(t)
-	size := d.state.history.ledger.Size
-	d.at(1, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")}})
-
-	if len(d.state.Traced()) != 0 || d.state.history.ledger.Size != size {
-		t.Error("a command of log version 1 left a trace")
-	}
-}
-
 // The number of traced commands and the standing admissions are in snapshots.
 //
 // Requirement: SEC-012
 func TestTracesAreCountedInSnapshots(t *testing.T) {
-	d := newTracing(t)
+	d := newDrive(t)
 	pattern := "spiffe://alpha.test/roster/node/r*"
 	d.at(1, Command{Admit: &Admission{Pattern: pattern, Max: 1}, Origin: operatorOrigin("/v1/operator/raft/admit")})
 
@@ -299,8 +275,7 @@ func TestTracesAreCountedInSnapshots(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestACommandIsAppliedUnderThePolicyThatJudgedIt(t *testing.T) {
-	d := newTracing(t)
-	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
+	d := newDrive(t)
 	d.applies(1, Command{Policy: &Policy{Text: []byte("one")}, Origin: operatorOrigin("/v1/operator/policy")})
 	_, version := d.state.Policy().Policy()
 
@@ -340,11 +315,9 @@ func TestTheTimeOfAJudgementIsNearTheCommittedOne(t *testing.T) {
 // Requirement: SEC-012
 func TestATransferNamesItsRegistration(t *testing.T) {
 	d := newDrive(t)
-	d.applies(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}})
 	rid := d.register(1, ada, "translator", 600)
 
 	move := d.transferring(tool, rid, bob)
-	move.Any = true
 
 	move.Agent = "printer"
 	if r := d.at(2, Command{Transfer: move}); !errors.Is(r.Err, ErrMoved) {

@@ -81,9 +81,7 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 		}
 
 		// An operator moves it: the tool stays the registrant.
-		c := d.transferring(otto, rid, bob)
-		c.Any = true
-		d.at(4, Command{Transfer: c})
+		d.at(4, Command{Transfer: d.transferring(otto, rid, bob)})
 
 		if got, want := d.provenance(rid), (directory.Provenance{Registrant: tool, RegisteredBy: tool,
 			TransferredBy: otto}); got != want {
@@ -91,9 +89,7 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 		}
 
 		// And of what its owner had registered, the owner.
-		c = d.transferring(otto, own, bob)
-		c.Any = true
-		d.at(5, Command{Transfer: c})
+		d.at(5, Command{Transfer: d.transferring(otto, own, bob)})
 
 		moved := directory.Provenance{Registrant: ada, TransferredBy: otto}
 		if got := d.provenance(own); got != moved {

@@ -16,11 +16,14 @@ import (
 func TestAnInvitationIsUsedOnce(t *testing.T) {
 	beta := spiffeid.RequireTrustDomainFromString("beta.test")
 	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
-	secret := directory.HashOf([]byte("secret"))
-	offer := func(td spiffeid.TrustDomain, secret directory.Hash, bundle string) *Command {
-		return &Command{Redeem: &Redeem{Secret: secret, Peer: Peer{Domain: td, State: directory.PeeringActive,
-			Bundle: []byte(bundle), Mesh: true,
-			Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
+	const secret = "secret"
+
+	hash := directory.HashOf([]byte(secret))
+	offer := func(td spiffeid.TrustDomain, shown, bundle string) *Command {
+		return &Command{Redeem: &Redeem{Secret: directory.HashOf([]byte(shown)), Shown: shown,
+			Peer: Peer{Domain: td, State: directory.PeeringActive,
+				Bundle: []byte(bundle), Mesh: true,
+				Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
 	}
 	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"),
 		index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
@@ -35,7 +38,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 		return results[0].Err
 	}
 
-	invite := &Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: secret, Until: 100,
+	invite := &Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: 100,
 		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}}
 	for _, c := range []*Command{{Epoch: &Epoch{10, "test"}}, invite} {
 		if err := apply(10, c); err != nil {
@@ -50,8 +53,8 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 			t.Errorf("%s: %v; beta is %s", what, err, s.peers.byDomain[beta].State)
 		}
 	}
-	refused("another secret", apply(11, offer(beta, directory.HashOf([]byte("guess")), "{}")))
-	refused("no secret", apply(11, offer(beta, directory.Hash{}, "{}")))
+	refused("another secret", apply(11, offer(beta, "guess", "{}")))
+	refused("no secret", apply(11, offer(beta, "", "{}")))
 	refused("another domain", apply(11, offer(gamma, secret, "{}")))
 	refused("too late", apply(100, offer(beta, secret, "{}")))
 

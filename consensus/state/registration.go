@@ -130,10 +130,7 @@ func (c *Transfer) Provenance(old *Registration) directory.Provenance {
 		provenance.Registrant = directory.Identity{}
 	}
 
-	provenance.TransferredBy = directory.Identity{}
-	if c.Any {
-		provenance.TransferredBy = c.Caller
-	}
+	provenance.TransferredBy = c.Caller
 
 	return provenance
 }

@@ -111,7 +111,7 @@ func (r *Registrations) CheckStatements(reads Versions) error {
 // transfer gives a registration a statement with another owner, and ends an offer of it. Its
 // deadline stays.
 func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
-	old, err := r.Owned(c.RID, c.Caller, c.Any, c.IfMatch)
+	old, err := r.Owned(c.RID, c.Caller, true, c.IfMatch)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
@@ -123,7 +123,7 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	case entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
 		c.Format != r.members.statementFormat():
 		return directory.Outcome{}, ErrMoved
-	case r.members.written.Log >= StrictVersion && c.Agent != entry.Agent: // for which the operator's proof may be
+	case c.Agent != entry.Agent: // for which the operator's proof may be
 		return directory.Outcome{}, ErrMoved
 	}
 

@@ -194,7 +194,7 @@ func (s *State) Snapshot() *Snapshot {
 	header.Cosigned = len(sn.logs)
 	header.Witnessed = s.witness.own
 
-	if header.Version > OffersVersion {
+	if header.Version > FirstVersion {
 		header.headerNext = nextHeader()
 	}
 

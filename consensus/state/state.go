@@ -282,13 +282,9 @@ func (s *State) conclude(command *Command, before mark, err error) {
 	}
 }
 
-// checkForm refuses, from StrictVersion on, a command that is traced as another than it is applied
+// checkForm refuses a command that is traced as another than it is applied
 // as, or that only uses up an operator's proof.
 func (s *State) checkForm(command *Command) error {
-	if s.members.written.Log < StrictVersion {
-		return nil
-	}
-
 	count := command.members()
 	_, traced := command.Change()
 
@@ -305,12 +301,10 @@ func (s *State) checkForm(command *Command) error {
 	return nil
 }
 
-// rebundle replaces a peer's bundle, from StrictVersion on by no older one.
+// rebundle replaces a peer's bundle by a newer one.
 func (s *State) rebundle(c *Rebundle) error {
-	if s.members.written.Log >= StrictVersion {
-		if err := s.peers.CheckRebundle(c); err != nil {
-			return err
-		}
+	if err := s.peers.CheckRebundle(c); err != nil {
+		return err
 	}
 
 	s.peers.rebundle(c)
@@ -318,14 +312,9 @@ func (s *State) rebundle(c *Rebundle) error {
 	return nil
 }
 
-// redeem redeems an invitation, from StrictVersion on by its secret alone.
+// redeem redeems an invitation by its secret. All members have the secret's hash, which redeems nothing.
 func (s *State) redeem(redeem *Redeem) error {
-	strict := s.members.written.Log >= StrictVersion
-
-	switch {
-	case strict && redeem.Shown == "":
-		return ErrMoved // prepared before the version was in force
-	case strict && directory.HashOf([]byte(redeem.Shown)) != redeem.Secret:
+	if directory.HashOf([]byte(redeem.Shown)) != redeem.Secret {
 		return refuseInvitation(redeem.Peer.Domain)
 	}
 
@@ -396,39 +385,11 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	return directory.Outcome{}, nil
 }
 
-// Change returns what a command changes, as Command.Change does. From StrictVersion on an operator alone
-// gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
-func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
-	return command.ChangeIn(s.members.written.Log)
-}
-
-// ChangeIn returns what a command changes as Change does, in a domain that writes a version of the log.
-func (c *Command) ChangeIn(log uint) (change directory.OperatorChange, ok bool) {
-	change, ok = c.Change()
-
-	strict := log >= StrictVersion
-	if strict && change.Action == directory.ActionConfirm {
-		was, next := change.Peering.Was.Endpoint, change.Peering.Next.Endpoint
-		if next.Profile == directory.ProfileWeb && next != was {
-			change.Action, change.Node = directory.ActionPeering, false
-		}
-	}
-
-	return change, ok
-}
-
-// trace records an applied command for the members' audit logs and as a leaf of the ledger, if
-// the domain traces commands by now. A node's own command that changed nothing leaves no trace,
-// and one that is another leaf needs none of its own.
+// trace records an applied command for the members' audit logs and as a leaf of the ledger. A node's own
+// command that changed nothing leaves no trace, and one that is another leaf needs none of its own.
 func (s *State) trace(command *Command, before mark) {
-	change, ok := s.Change(command)
-
-	since := uint(TracedVersion)
-	if command.Transfer != nil && !command.Transfer.Any {
-		since = StrictVersion
-	}
-
-	if !ok || s.members.written.Log < since {
+	change, ok := command.Change()
+	if !ok {
 		return
 	}
 
@@ -441,7 +402,7 @@ func (s *State) trace(command *Command, before mark) {
 	switch request := origin.Request(); {
 	case request == nil && change.Node && s.history.revision == before.revision:
 		return
-	case command.Epoch != nil && before.epoch == 0: // a new domain
+	case command.Epoch != nil && (before.epoch == 0 || before.epoch == s.history.epoch): // a new domain, or ignored
 		return
 	}
 

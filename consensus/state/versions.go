@@ -19,13 +19,6 @@ type Versions struct {
 	Formats  signed.Formats `cbor:"4,keyasint,omitempty"`
 }
 
-// OffersVersion is the version of the log and of snapshots from which on ownership is offered
-// and accepted, and a registration names the source of its contents.
-const OffersVersion = 2
-
-// HasOffers reports whether the additions of OffersVersion can be written.
-func (n Numbers) HasOffers() bool { return n.Log >= OffersVersion && n.Snapshot >= OffersVersion }
-
 // ReadableVersions returns the versions that this build reads.
 func ReadableVersions() Versions {
 	return Versions{

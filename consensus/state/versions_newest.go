@@ -4,8 +4,8 @@ package state
 
 // The newest versions that this build reads, and writes once all members read them.
 const (
-	NewestLogVersion      = 3
-	NewestSnapshotVersion = 2
+	NewestLogVersion      = 1
+	NewestSnapshotVersion = 1
 	newestWireVersion     = 1
 )
 

@@ -5,12 +5,12 @@ package state
 // A build with the tag compatnext plays the next release in the tests of clusters of
 // two releases: it has the next version of everything.
 const (
-	NewestLogVersion      = 4
-	NewestSnapshotVersion = 3
+	NewestLogVersion      = 2
+	NewestSnapshotVersion = 2
 	newestWireVersion     = 2
 )
 
-// commandNext has a command of log version 4.
+// commandNext has a command of log version 2.
 type commandNext struct {
 	Note *note `cbor:"99,keyasint,omitempty"`
 }
@@ -20,7 +20,7 @@ type note struct {
 	Text string `cbor:"1,keyasint"`
 }
 
-// headerNext has a member of snapshot version 3.
+// headerNext has a member of snapshot version 2.
 type headerNext struct {
 	Note string `cbor:"99,keyasint,omitempty"`
 }
@@ -33,11 +33,11 @@ func (c commandNext) apply(h *History) {
 	}
 }
 
-func nextHeader() headerNext { return headerNext{Note: "snapshot version 3"} }
+func nextHeader() headerNext { return headerNext{Note: "snapshot version 2"} }
 
-// NextCommand returns the command that log version 4 adds.
+// NextCommand returns the command that log version 2 adds.
 func NextCommand() *Command {
-	return &Command{commandNext: commandNext{Note: &note{Text: "log version 4"}}}
+	return &Command{commandNext: commandNext{Note: &note{Text: "log version 2"}}}
 }
 
 // PresenceNext is the addition of wire version 2 to a leader's answer to a follower.

@@ -20,9 +20,6 @@ const (
 	MaxCosignatures = 16 << 10
 )
 
-// HasWitness reports whether the additions for witnesses can be written.
-func (n Numbers) HasWitness() bool { return n.Log >= StrictVersion && n.Snapshot >= OffersVersion }
-
 // A Cosign is the compare-and-set by which this domain, as a witness, takes a checkpoint of a log:
 // it is applied only if Old is the size that the domain has cosigned last. That the log signed it and
 // that it is consistent with the last one was verified before.
@@ -130,10 +127,6 @@ func (w *Witness) Check(c *Cosign) error {
 
 // cosign takes a checkpoint of another log. It takes no revision and is no leaf.
 func (w *Witness) cosign(c *Cosign) (directory.Outcome, error) {
-	if !w.members.written.HasWitness() {
-		return directory.Outcome{}, RefuseWitness()
-	}
-
 	if err := w.Check(c); err != nil {
 		return directory.Outcome{}, err
 	}
@@ -149,20 +142,11 @@ func (w *Witness) put(log CosignedLog) {
 	w.logs[name] = log
 }
 
-// RefuseWitness refuses checkpoints before the domain writes versions that have them.
-func RefuseWitness() error {
-	return directory.Refuse(directory.Unavailable,
-		"the domain is a witness once all its nodes run a release that reads log version %d and snapshot version %d",
-		StrictVersion, OffersVersion)
-}
-
 // CheckOwn refuses cosignatures that apply would not take.
 func (w *Witness) CheckOwn(c *Witnessed) error {
 	size, root := w.history.Ledger()
 
 	switch {
-	case !w.members.written.HasWitness():
-		return RefuseWitness()
 	case len(c.Lines) == 0 || len(c.Lines) > MaxCosignatures:
 		return directory.Refuse(directory.BadRequest, "cosignatures have 1 to %d bytes, got %d", MaxCosignatures,
 			len(c.Lines))

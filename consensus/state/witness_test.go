@@ -10,16 +10,6 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 )
 
-// newWitnessing returns a domain whose members read checkpoints.
-func newWitnessing(t testing.TB) *drive {
-	d := newDrive(t)
-	if r := d.at(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: OffersVersion, Wire: 1}}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-
-	return d
-}
-
 // cosign has the domain take a checkpoint.
 func (d *drive) cosign(seconds int64, origin string, old, size uint64, root byte) error {
 	d.t.Helper()
@@ -34,7 +24,7 @@ const betaLog = "beta.test/roster/1793491200"
 //
 // Requirement: MESH-023, LOG-007
 func TestACheckpointIsCosignedBehindTheLastOne(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 	before := d.state.History().Position()
 
 	for _, step := range []struct {
@@ -72,7 +62,7 @@ func TestACheckpointIsCosignedBehindTheLastOne(t *testing.T) {
 //
 // Requirement: MESH-023
 func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 
 	const next = "beta.test/roster/1793491300"
 
@@ -104,7 +94,7 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 //
 // Requirement: MESH-023
 func TestAFullWitnessTakesNoNewLog(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 	for i := range MaxCosignedLogs {
 		d.state.witness.put(CosignedLog{Origin: fmt.Sprint("log.example/", i), Size: 1})
 	}
@@ -123,24 +113,11 @@ func TestAFullWitnessTakesNoNewLog(t *testing.T) {
 	}
 }
 
-// Before the versions that have them are in force, a member of an older release could not apply them.
-func TestNothingIsCosignedInOlderVersions(t *testing.T) {
-	d := newDrive(t)
-	if err := d.cosign(1, betaLog, 0, 1, 1); directory.ProblemOf(err) != directory.Unavailable {
-		t.Errorf("got %v", err)
-	}
-
-	own := Command{Witnessed: &Witnessed{Epoch: d.state.history.epoch, Lines: "— a b\n"}}
-	if r := d.at(1, own); directory.ProblemOf(r.Err) != directory.Unavailable {
-		t.Errorf("got %v", r.Err)
-	}
-}
-
 // Only cosignatures of a checkpoint of this ledger are kept, and those of the newest.
 //
 // Requirement: LOG-013
 func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 	d.register(1, ada, "translator", 600)
 	epoch := d.state.history.epoch
 	size, root := d.state.History().Ledger()
@@ -173,7 +150,7 @@ func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
 //
 // Requirement: MESH-023
 func TestARestoredWitnessHasOtherKeys(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 	node := must(alphaNode("n0"))
 	cosigner := append(make([]byte, 31), 7)
 	d.at(1, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}, cosigner}})
@@ -219,7 +196,7 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 //
 // Requirement: MESH-023
 func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
-	d := newWitnessing(t)
+	d := newDrive(t)
 	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -2,29 +2,18 @@ package state
 
 import (
 	"bytes"
-	"errors"
 	"reflect"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
 )
 
-// newStrict returns a domain that writes StrictVersion.
-func newStrict(t *testing.T) *drive {
-	d := newDrive(t)
-	if r := d.at(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-
-	return d
-}
-
 // A command with two members would be applied as one and traced as the other. Each pair is
 // refused, whatever stands beside it, and changes nothing.
 //
 // Requirement: SEC-012
 func TestACommandHasOneMember(t *testing.T) {
-	d := newStrict(t)
+	d := newDrive(t)
 	one := map[string]reflect.Value{}
 
 	for _, c := range everyCommand() {
@@ -67,7 +56,7 @@ func TestACommandHasOneMember(t *testing.T) {
 //
 // Requirement: SEC-012, SEC-019
 func TestAnOperatorStandsBesideATracedCommand(t *testing.T) {
-	d := newStrict(t)
+	d := newDrive(t)
 	before := freeze(t, d.state)
 	origin := operatorOrigin("/v1/operator/policy")
 
@@ -95,36 +84,11 @@ func TestAnOperatorStandsBesideATracedCommand(t *testing.T) {
 	}
 }
 
-// Entries of an earlier version are replayed as they were applied: commands with two members by
-// the first of them, and the transfers of earlier releases without a trace.
-//
-// Requirement: SEC-012, FORM-002
-func TestAnEarlierLogIsReplayedAsItWas(t *testing.T) {
-	old, strict := newTracing(t), newStrict(t)
-
-	for d, traced := range map[*drive]int{old: 0, strict: 1} {
-		rid := d.register(1, ada, "translator", 600)
-		transfer := Command{Transfer: d.transferring(ada, rid, bob)}
-
-		if r := d.at(2, transfer); r.Err != nil || len(d.state.Traced()) != traced {
-			t.Errorf("a transfer without a force: %v, with %d traces, want %d", r.Err, len(d.state.Traced()), traced)
-		}
-	}
-
-	if traced := strict.state.Traced()[0]; traced.Agent != "translator" || traced.Owner != bob {
-		t.Errorf("the transfer is traced as %+v", traced.OperatorChange)
-	}
-
-	if r := old.at(3, Command{Rules: &Rules{Hold: 60}, Decide: &Decide{}}); r.Err != nil {
-		t.Errorf("a command of two members in an earlier version: %v", r.Err)
-	}
-}
-
-// All members have the hash of an invitation's secret. From StrictVersion on it redeems nothing.
+// All members have the hash of an invitation's secret, which redeems nothing.
 //
 // Requirement: SEC-012, MESH-024
 func TestAnInvitationIsRedeemedByItsSecret(t *testing.T) {
-	d := newStrict(t)
+	d := newDrive(t)
 	secret := "a secret of the invitation"
 	hash := directory.HashOf([]byte(secret))
 	d.at(1, Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: genesis + 1000}})
@@ -138,8 +102,8 @@ func TestAnInvitationIsRedeemedByItsSecret(t *testing.T) {
 		t.Errorf("redeemed by the hash: %v", err)
 	}
 
-	if err := redeem(""); !errors.Is(err, ErrMoved) {
-		t.Errorf("redeemed by nothing, as if prepared for an earlier version: %v", err)
+	if err := redeem(""); directory.ProblemOf(err) != directory.Forbidden {
+		t.Errorf("redeemed by nothing: %v", err)
 	}
 
 	if d.state.peers.byDomain[beta].State != directory.PeeringPending {
@@ -161,25 +125,23 @@ func TestAnOperatorAloneSetsAnEndpointOfTheWeb(t *testing.T) {
 	pending := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}")}
 
 	for name, c := range map[string]struct {
-		d        *drive
 		endpoint directory.BundleEndpoint
 		node     bool
 	}{
-		"of SPIFFE":                         {newStrict(t), own, true},
-		"of the web":                        {newStrict(t), web, false},
-		"of the web, in an earlier version": {newTracing(t), web, true},
+		"of SPIFFE":  {own, true},
+		"of the web": {web, false},
 	} {
 		active := pending
 		active.State, active.Endpoint = directory.PeeringActive, c.endpoint
 
-		change, ok := c.d.state.Change(&Command{Amend: &Amend{Was: pending, Peer: active}})
+		change, ok := (&Command{Amend: &Amend{Was: pending, Peer: active}}).Change()
 		if !ok || change.Node != c.node || (change.Action == directory.ActionConfirm) != c.node {
 			t.Errorf("%s: %+v", name, change)
 		}
 	}
 }
 
-// A peer's bundle is not rolled back: from StrictVersion on each member refuses an older one.
+// A peer's bundle is not rolled back: each member refuses an older one.
 //
 // Requirement: SEC-012, TRUST-004
 func TestABundleIsNotRolledBack(t *testing.T) {
@@ -187,22 +149,21 @@ func TestABundleIsNotRolledBack(t *testing.T) {
 	held := bundle(`,"spiffe_sequence":8`)
 
 	for name, c := range map[string]struct {
-		d       *drive
 		next    []byte
 		refused bool
 	}{
-		"older":              {newStrict(t), bundle(`,"spiffe_sequence":7`), true},
-		"without a number":   {newStrict(t), bundle(""), true},
-		"newer":              {newStrict(t), bundle(`,"spiffe_sequence":9`), false},
-		"of the same number": {newStrict(t), bundle(`,"spiffe_sequence":8,"more":1`), false},
-		"older, at first":    {newDrive(t), bundle(`,"spiffe_sequence":7`), false},
+		"older":              {bundle(`,"spiffe_sequence":7`), true},
+		"without a number":   {bundle(""), true},
+		"newer":              {bundle(`,"spiffe_sequence":9`), false},
+		"of the same number": {bundle(`,"spiffe_sequence":8,"more":1`), false},
 	} {
+		d := newDrive(t)
 		p := peerBeta
 		p.Bundle = held
-		c.d.at(1, Command{Peer: &p})
-		r := c.d.at(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(held), c.next}})
+		d.at(1, Command{Peer: &p})
+		r := d.at(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(held), c.next}})
 
-		now := c.d.state.peers.byDomain[beta].Bundle
+		now := d.state.peers.byDomain[beta].Bundle
 		if (directory.ProblemOf(r.Err) == directory.Conflict) != c.refused || bytes.Equal(now, held) != c.refused {
 			t.Errorf("%s: %v, the bundle is %s", name, r.Err, now)
 		}
