@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api/ad"
+	"github.com/roster-mesh/roster/api/admission"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
@@ -313,7 +314,7 @@ func TestWatchEnds(t *testing.T) {
 
 				synctest.Wait()
 
-				if n := s.Pools().Watches.Held(); n != 0 {
+				if n := s.Pools().Held(admission.WatchPool); n != 0 {
 					t.Errorf("%d watches are left", n)
 				}
 			})
@@ -372,7 +373,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		time.Sleep(response.WriteTime + time.Second)
 		synctest.Wait()
 
-		if n := s.Pools().Watches.Held(); n != 0 {
+		if n := s.Pools().Held(admission.WatchPool); n != 0 {
 			t.Errorf("%d watches are left of clients who read nothing", n)
 		}
 	})

@@ -199,8 +199,12 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
-	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	s.freshness.waiting = admission.NewPool("reads", limit.DefaultDivision.Of(0, nil))
+	s := newTestServer(t, func(cfg *Config) { cfg.Sizes.Awaiting = 1 }, entry(t, alpha, rid(1), "one", 1, aDocument))
+
+	other := admission.Caller{Party: limit.Caller{Kind: limit.Own, ID: "another"}}
+	if _, err := s.pools.Take(admission.AwaitingPool, other, 1); err != nil {
+		t.Fatal(err)
+	}
 
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)
@@ -242,7 +246,7 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 			}
 		}
 
-		if n := s.freshness.waiting.Held(); n != 0 {
+		if n := s.pools.Held(admission.AwaitingPool); n != 0 {
 			t.Errorf("%d are still counted", n)
 		}
 	})

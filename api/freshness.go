@@ -48,10 +48,10 @@ type freshness struct {
 	without  func() []string
 	foreign  func(spiffeid.TrustDomain) (directory.Position, bool)
 	await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
-	waiting  *admission.Pool
+	pools    *admission.Pools
 }
 
-func newFreshness(cfg *Config, waiting *admission.Pool) *freshness {
+func newFreshness(cfg *Config, pools *admission.Pools) *freshness {
 	return &freshness{
 		domain:   cfg.Domain,
 		registry: cfg.Registry,
@@ -60,7 +60,7 @@ func newFreshness(cfg *Config, waiting *admission.Pool) *freshness {
 		without:  cfg.Without,
 		foreign:  cfg.Position,
 		await:    cfg.Await,
-		waiting:  waiting,
+		pools:    pools,
 	}
 }
 
@@ -153,7 +153,7 @@ func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 		return nil
 	}
 
-	leave, err := f.waiting.Take(call.Caller(), 1)
+	leave, err := f.pools.Take(admission.AwaitingPool, call.Caller(), 1)
 	if err != nil {
 		return err
 	}

@@ -38,19 +38,9 @@ type audience struct {
 	calls  bool            // it invokes an agent
 	work   admission.Work  // under overload
 	bare   admission.Work  // without a body, if that is other work
-	pool   pool            // in which a call takes a place
+	pool   admission.Pool  // in which a call takes a place
 	body   int64           // most bytes of a body that isn't of the common size
 }
-
-// A pool is one of the node's pools.
-type pool int
-
-const (
-	poolRequests pool = iota
-	poolWatches
-	poolInvocations
-	poolNodes
-)
 
 // maxNodeBody bounds the body of a node's request in bytes: the largest that federation
 // takes, whose handlers have lower bounds.
@@ -81,14 +71,14 @@ var (
 	anyone     = audience{level: levelAnyone, class: admission.Public}
 	guest      = audience{level: levelAnyone, class: admission.Writes}
 	reader     = audience{level: levelReader, class: admission.Reads, work: admission.LookupWork}
-	watcher    = audience{level: levelReader, class: admission.Reads, stream: true, pool: poolWatches}
+	watcher    = audience{level: levelReader, class: admission.Reads, stream: true, pool: admission.WatchPool}
 	querier    = audience{level: levelReader, class: admission.Queries, work: admission.QueryWork}
 	identified = audience{level: levelIdentified, class: admission.Writes, work: admission.RegisterWork}
 	updater    = audience{
 		level: levelIdentified, class: admission.Writes, work: admission.RegisterWork, bare: admission.RefreshWork,
 	}
 	refresher = audience{level: levelIdentified, class: admission.Writes, work: admission.RefreshWork}
-	node      = audience{level: levelNode, class: admission.Federation, pool: poolNodes, body: maxNodeBody}
+	node      = audience{level: levelNode, class: admission.Federation, pool: admission.NodePool, body: maxNodeBody}
 	// A message to the tools counts as a read. The request of a tool has its own class.
 	toolUser = audience{level: levelTool, class: admission.Reads, body: mcp.MaxMessage}
 )
@@ -96,7 +86,7 @@ var (
 // invoker are callers whose input to an agent has at most body bytes.
 func invoker(body int64) audience {
 	return audience{
-		level: levelReader, class: admission.Invocations, calls: true, pool: poolInvocations,
+		level: levelReader, class: admission.Invocations, calls: true, pool: admission.InvocationPool,
 		body: cmp.Or(body, agents.DefaultMaxInvocation),
 	}
 }

@@ -67,7 +67,7 @@ func (s *Server) holdRefusal(call *request.Call) (release func()) {
 		return func() {}
 	}
 
-	release, err := s.pools.Refusals.Take(call.Caller(), 1)
+	release, err := s.pools.Take(admission.RefusalPool, call.Caller(), 1)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -143,11 +143,11 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 	}
 
 	if outer != nil {
-		if route.who.pool == poolRequests {
+		if route.who.pool == admission.RequestPool {
 			return invalid, func() {}, nil
 		}
 
-		leave, err = s.pool(route.who.pool).Take(call.Caller(), 1)
+		leave, err = s.pools.Take(route.who.pool, call.Caller(), 1)
 
 		return invalid, leave, err
 	}
@@ -201,7 +201,7 @@ func (s *Server) authenticate(call *request.Call, class admission.Class) (invali
 // takeShares takes the resources that a call holds until leave is called: a place in the pool of its
 // route, and the share of its body.
 func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *route) (leave func(), err error) {
-	place, err := s.pool(route.who.pool).Take(call.Caller(), 1)
+	place, err := s.pools.Take(route.who.pool, call.Caller(), 1)
 	if err != nil || call.MaxBody == 0 {
 		return place, err
 	}
@@ -218,19 +218,6 @@ func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *ro
 		body.Release()
 		place()
 	}, nil
-}
-
-func (s *Server) pool(which pool) *admission.Pool {
-	switch which {
-	case poolWatches:
-		return s.pools.Watches
-	case poolInvocations:
-		return s.pools.Invocations
-	case poolNodes:
-		return s.pools.Nodes
-	default:
-		return s.pools.Requests
-	}
 }
 
 // serve takes an admitted call through everything else that comes before its handler:

@@ -10,9 +10,9 @@ import (
 )
 
 // poolKeys are the keys of the pools under limits.
-var poolKeys = map[pool]string{
-	poolRequests: "requests_at_once", poolWatches: "watches_at_once",
-	poolInvocations: "invocations_at_once", poolNodes: "node_requests_at_once",
+var poolKeys = map[admission.Pool]string{
+	admission.RequestPool: "requests_at_once", admission.WatchPool: "watches_at_once",
+	admission.InvocationPool: "invocations_at_once", admission.NodePool: "node_requests_at_once",
 }
 
 // A threat is what a row of docs/threats.md says of a route.

@@ -138,26 +138,25 @@ func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string,
 
 // sift returns the index's data of an entry, and the filter that leaves it out.
 func (s *search) sift(entry *directory.Entry) (l indexed, why string, ok bool) {
-	finder := s.finder
-	finder.mu.RLock()
-	defer finder.mu.RUnlock()
+	s.finder.read(func(terms *termIndex, _ bool) {
+		n, held := terms.find(entry.Origin, entry.RID)
+		if !held || !s.finder.readers.of(terms, s.finder.cfg.View, s.query.Reader).slots.Has(n) {
+			return
+		}
 
-	n, ok := finder.index.find(entry.Origin, entry.RID)
-	if !ok || !finder.readers.of(finder.index, finder.cfg.View, s.query.Reader).slots.Has(n) {
-		return indexed{}, "", false
-	}
+		var one postings.Bitset
+		one.Set(n)
 
-	var one postings.Bitset
-	one.Set(n)
+		sieve := s.finder.sieve(s.query, &visibleSet{slots: one, count: 1})
+		defer sieve.close()
 
-	sieve := finder.sieve(s.query, &visibleSet{slots: one, count: 1})
-	for reason := range sieve.excluded {
-		why = reason
-	}
+		for reason := range sieve.excluded {
+			why = reason
+		}
 
-	sieve.close()
-	l = finder.index.locate(n)
-	s.nearnessOf(finder.index, &l)
+		l, ok = terms.locate(n), true
+		s.nearnessOf(terms, &l)
+	})
 
-	return l, why, true
+	return l, why, ok
 }

@@ -71,6 +71,15 @@ func New(cfg Config) (*Finder, error) {
 	return finder, nil
 }
 
+// read calls look with the index, which doesn't change meanwhile, and whether that has everything
+// that was in the view at the beginning.
+func (f *Finder) read(look func(terms *termIndex, whole bool)) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+
+	look(f.index, f.whole)
+}
+
 func (f *Finder) watch() *index.Watcher {
 	return f.cfg.View.Watch(index.Query{}, nil, index.ResumeToken{})
 }

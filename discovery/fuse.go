@@ -32,11 +32,11 @@ const maxScan = 1 << 14
 // that are near, at most most.
 func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []postings.Hit {
 	s.spaceMean = 0
-	if s.meant == nil {
+	if s.meant.vector.q == nil {
 		return nil
 	}
 
-	if !terms.space.fits(s.meant) {
+	if !terms.space.fits(&s.meant) {
 		terms.space.rouse() // it may be of another model by now
 		s.warn(WarnVectors)
 
@@ -111,7 +111,7 @@ func (s *search) nearnessOf(terms *termIndex, indexed *indexed) {
 		return
 	}
 
-	if v, has := terms.space.of(indexed.slot); has && terms.space.fits(s.meant) {
+	if v, has := terms.space.of(indexed.slot); has && terms.space.fits(&s.meant) {
 		indexed.near = s.nearness(v.cosine(&s.meant.vector))
 		indexed.compared = true
 	}

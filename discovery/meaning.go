@@ -54,7 +54,7 @@ func (s *search) embed(ctx context.Context) error {
 	meaning, err := s.finder.meaning(ctx, s.query.Request.Query)
 	switch {
 	case err == nil:
-		s.meant = &meaning
+		s.meant = meaning
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:

@@ -30,8 +30,8 @@ type search struct {
 	warnings []string
 	others   []directory.Redaction // redactions of the reader that this search doesn't cover
 	rated    []*Candidate
-	semantic *Semantic    // nil without a source
-	meant    *queryVector // nil if the source is away
+	semantic *Semantic   // nil without a source
+	meant    queryVector // zero if the source is away
 	// spaceMean is how near the query are, on average, those that the filters leave.
 	spaceMean float64
 
@@ -133,22 +133,25 @@ type indexed struct {
 // that have tags that are asked for, but for those of some owners. more says that
 // there are others.
 func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
-	finder := s.finder
-	finder.mu.RLock()
-	defer finder.mu.RUnlock()
+	s.finder.read(func(terms *termIndex, whole bool) {
+		if !whole {
+			s.warn(WarnPartial)
+		}
 
-	terms := finder.index
-	if !finder.whole {
-		s.warn(WarnPartial)
-	}
+		found, more = s.findIn(terms, want, without)
+	})
 
+	return found, more
+}
+
+func (s *search) findIn(terms *termIndex, want int, without ownerSet) (found []indexed, more bool) {
 	if terms.left > 0 {
 		s.warn(WarnFull)
 	}
 
-	seen := finder.readers.of(terms, finder.cfg.View, s.query.Reader)
+	seen := s.finder.readers.of(terms, s.finder.cfg.View, s.query.Reader)
 	s.others = seen.redactions()
-	sieve := finder.sieve(s.query, seen)
+	sieve := s.finder.sieve(s.query, seen)
 	defer sieve.close()
 
 	if s.excluded == nil {

@@ -69,6 +69,13 @@ func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visible
 
 	generation := terms.cfg.Generation() // before Sees is asked
 	s := r.take(reader.Key, generation)
+	s.update(terms, view, reader)
+
+	return s
+}
+
+// update decides about the slots that changed since the last update.
+func (s *visibleSet) update(terms *termIndex, view *index.View, reader Reader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -85,8 +92,6 @@ func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visible
 	}
 
 	s.version, s.made = terms.version, true
-
-	return s
 }
 
 // forget drops all sets, when the index is replaced.

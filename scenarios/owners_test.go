@@ -17,9 +17,8 @@ import (
 )
 
 // owned are the packages, with those below them, in which each state has one owner. Others are to
-// follow: directory/schema and trust have a pair of structs that point at each other, discovery takes a
-// lock of the Finder in a search, and api/admission has a struct of eight pools.
-var owned = []string{"consensus", "federation", "limit", "node", "gateway"}
+// follow: directory/schema and trust have a pair of structs that point at each other.
+var owned = []string{"consensus", "federation", "limit", "node", "gateway", "api", "discovery"}
 
 // mostSiblings bounds the pointers of a struct with methods to structs of its package.
 const mostSiblings = 4

@@ -67,8 +67,8 @@ func TestABodyIsCountedBeforeItIsRead(t *testing.T) {
 	}
 
 	first, err := open(0, share/2+1, share)
-	if err != nil || pools.RequestBytes() != share/2+1 {
-		t.Fatalf("%v; %d bytes are in flight, none of which was read", err, pools.RequestBytes())
+	if err != nil || pools.Held(RequestBytesPool) != share/2+1 {
+		t.Fatalf("%v; %d bytes are in flight, none of which was read", err, pools.Held(RequestBytesPool))
 	}
 
 	if _, err := open(0, share/2, share); directory.ProblemOf(err) != directory.RateLimited {
@@ -81,15 +81,16 @@ func TestABodyIsCountedBeforeItIsRead(t *testing.T) {
 	}
 
 	read, err := io.Copy(io.Discard, endless)
-	if directory.ProblemOf(err) != directory.RateLimited || read > share/2 || pools.RequestBytes() > share {
-		t.Errorf("%d bytes of an endless body are read, then %v; %d are in flight", read, err, pools.RequestBytes())
+	if directory.ProblemOf(err) != directory.RateLimited || read > share/2 || pools.Held(RequestBytesPool) > share {
+		t.Errorf("%d bytes of an endless body are read, then %v; %d are in flight", read, err,
+			pools.Held(RequestBytesPool))
 	}
 
 	endless.Release()
 	first.Release()
 
-	if pools.RequestBytes() != 0 {
-		t.Errorf("%d bytes are still counted", pools.RequestBytes())
+	if pools.Held(RequestBytesPool) != 0 {
+		t.Errorf("%d bytes are still counted", pools.Held(RequestBytesPool))
 	}
 
 	// A body that is longer than its route takes is not counted beyond that.
@@ -99,13 +100,13 @@ func TestABodyIsCountedBeforeItIsRead(t *testing.T) {
 	}
 
 	if read, err := io.Copy(io.Discard, io.LimitReader(long, 20<<10+1)); err != nil || read != 20<<10+1 ||
-		pools.RequestBytes() != 20<<10 {
-		t.Errorf("%d bytes are read, %d are in flight: %v", read, pools.RequestBytes(), err)
+		pools.Held(RequestBytesPool) != 20<<10 {
+		t.Errorf("%d bytes are read, %d are in flight: %v", read, pools.Held(RequestBytesPool), err)
 	}
 
 	long.Release()
 
-	if pools.RequestBytes() != 0 {
-		t.Errorf("%d bytes of a body that was counted in pieces are still counted", pools.RequestBytes())
+	if pools.Held(RequestBytesPool) != 0 {
+		t.Errorf("%d bytes of a body that was counted in pieces are still counted", pools.Held(RequestBytesPool))
 	}
 }

@@ -14,7 +14,7 @@ var errReleased = errors.New("the call whose answers these are has ended")
 // agents. It counts against its caller's share of the answers that are not read yet. It is safe
 // for concurrent use.
 type AnswerHold struct {
-	pool   *Pool
+	pools  *Pools
 	caller Caller
 
 	mu       sync.Mutex // guards the fields below
@@ -26,10 +26,10 @@ type AnswerHold struct {
 
 // HoldAnswers returns a hold of a caller that has nothing yet. The caller releases it.
 func (p *Pools) HoldAnswers(caller Caller) *AnswerHold {
-	return &AnswerHold{pool: p.answerBytes, caller: caller}
+	return &AnswerHold{pools: p, caller: caller}
 }
 
-// More counts more bytes, or refuses them as a Pool does. It takes the share in pieces that double,
+// More counts more bytes, or refuses them as Pools do. It takes the share in pieces that double,
 // so that an answer that comes in small parts asks for it seldom.
 func (h *AnswerHold) More(bytes int64) error {
 	h.mu.Lock()
@@ -42,10 +42,10 @@ func (h *AnswerHold) More(bytes int64) error {
 	if need := h.held + bytes - h.counted; need > 0 {
 		piece := max(need, h.counted, firstAnswer)
 
-		release, err := h.pool.Take(h.caller, piece)
+		release, err := h.pools.Take(AnswerBytesPool, h.caller, piece)
 		if err != nil {
 			piece = need
-			release, err = h.pool.Take(h.caller, piece)
+			release, err = h.pools.Take(AnswerBytesPool, h.caller, piece)
 		}
 
 		if err != nil {

@@ -33,7 +33,7 @@ func TestAHoldIsWithinItsCallersShare(t *testing.T) {
 
 	parts.Wait()
 
-	if held := pools.AnswerBytes(); held > share || held < share-4*(16<<10) {
+	if held := pools.Held(admission.AnswerBytesPool); held > share || held < share-4*(16<<10) {
 		t.Errorf("%d bytes are held of a share of %d", held, share)
 	}
 
@@ -46,7 +46,7 @@ func TestAHoldIsWithinItsCallersShare(t *testing.T) {
 		}
 	}
 
-	if held := pools.AnswerBytes(); held != 0 {
+	if held := pools.Held(admission.AnswerBytesPool); held != 0 {
 		t.Errorf("%d bytes are held after all", held)
 	}
 }

@@ -77,7 +77,7 @@ func (p *Pools) OpenBody(w http.ResponseWriter, r *http.Request, caller Caller, 
 
 // count takes a share for more bytes.
 func (b *Body) count(bytes int64) error {
-	release, err := b.pools.requestBytes.Take(b.caller, bytes)
+	release, err := b.pools.Take(RequestBytesPool, b.caller, bytes)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (b *Body) count(bytes int64) error {
 	return nil
 }
 
-// Read implements io.Reader. It fails with the refusal of a Pool if the body becomes longer
+// Read implements io.Reader. It fails with the refusal of Pools if the body becomes longer
 // than the caller's share allows.
 func (b *Body) Read(data []byte) (int, error) {
 	if b.limit != Streamed {

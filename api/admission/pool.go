@@ -46,30 +46,14 @@ func (s Sizes) withDefaults() Sizes {
 	}
 }
 
-// A Pool is divided between callers by rule S3, and refuses a caller that has its share.
-type Pool struct {
+// A dividedPool is divided between callers by rule S3, and refuses a caller that has its share.
+type dividedPool struct {
 	shares *limit.Shares
 	of     string // what the pool has, in a refusal
 	unit   int64  // in which a refusal counts
 }
 
-// NewPool returns a pool that is divided so.
-func NewPool(of string, shares limit.SharesConfig) *Pool {
-	return &Pool{shares: limit.NewShares(shares), of: of, unit: 1}
-}
-
-// Take takes places for a caller until release is called, or refuses them: RateLimited if
-// the caller or its domain has its share, and Unavailable if others have the rest.
-func (p *Pool) Take(caller Caller, places int64) (release func(), err error) {
-	release, refused := p.shares.Take(caller.Party, places)
-	if refused == nil {
-		return release, nil
-	}
-
-	return nil, &problem.Refusal{Err: p.refusal(caller, refused), Retry: 1}
-}
-
-func (p *Pool) refusal(caller Caller, refused *limit.ShareError) *directory.Error {
+func (p *dividedPool) refusal(caller Caller, refused *limit.ShareError) *directory.Error {
 	most := max(1, refused.Limit/p.unit)
 
 	switch refused.Scope {
@@ -86,49 +70,61 @@ func (p *Pool) refusal(caller Caller, refused *limit.ShareError) *directory.Erro
 	}
 }
 
-// Held returns how many places are taken.
-func (p *Pool) Held() int64 { return p.shares.Held() }
+// A Pool is one of a node's pools.
+type Pool int
+
+// The pools of a node.
+const (
+	RequestPool    Pool = iota // requests in progress, but those of the pools below
+	WatchPool                  // streams of events
+	InvocationPool             // in progress
+	NodePool                   // requests of nodes in progress, at /federation
+	AwaitingPool               // reads that wait until this node has reached a position
+	RefusalPool                // answers to calls that got no place of another pool, until they are sent
+
+	RequestBytesPool // bytes of bodies that are being read or worked on
+	AnswerBytesPool  // bytes of answers of agents, and of those that clients have not read yet
+
+	poolCount
+)
 
 // Pools are the pools of a node.
-type Pools struct {
-	Requests, Watches, Invocations, Nodes, Awaiting *Pool
-
-	// Refusals are the answers to calls that got no place of another pool, until they are sent.
-	Refusals *Pool
-
-	requestBytes, answerBytes *Pool
-}
+type Pools [poolCount]dividedPool
 
 // NewPools returns the pools of a node, with nothing taken. operator reports whether an
 // identity of the own domain is an operator; see limit.SharesConfig.
 func NewPools(sizes Sizes, operator func(id string) bool) *Pools {
 	sizes = sizes.withDefaults()
 
-	pool := func(of string, n int) *Pool { return NewPool(of, sizes.Division.Of(int64(n), operator)) }
-	bytes := func(of string, n int64) *Pool {
-		pool := NewPool(of, sizes.Division.Of(n, operator))
-		pool.unit = 1 << 10
-
-		return pool
+	divided := func(of string, size, unit int64) dividedPool {
+		return dividedPool{shares: limit.NewShares(sizes.Division.Of(size, operator)), of: of, unit: unit}
 	}
 
 	return &Pools{
-		Requests:     pool("requests in progress", sizes.Requests),
-		Watches:      pool("watches", sizes.Watches),
-		Invocations:  pool("invocations in progress", sizes.Invocations),
-		Nodes:        pool("requests of nodes in progress", sizes.Nodes),
-		Awaiting:     pool("reads that wait for positions", sizes.Awaiting),
-		Refusals:     pool("refusals that are not read yet", maxRefusals),
-		requestBytes: bytes("memory for request bodies, in KiB,", sizes.RequestBytes),
-		answerBytes:  bytes("memory for answers that are not read yet, in KiB,", sizes.AnswerBytes),
+		RequestPool:      divided("requests in progress", int64(sizes.Requests), 1),
+		WatchPool:        divided("watches", int64(sizes.Watches), 1),
+		InvocationPool:   divided("invocations in progress", int64(sizes.Invocations), 1),
+		NodePool:         divided("requests of nodes in progress", int64(sizes.Nodes), 1),
+		AwaitingPool:     divided("reads that wait for positions", int64(sizes.Awaiting), 1),
+		RefusalPool:      divided("refusals that are not read yet", maxRefusals, 1),
+		RequestBytesPool: divided("memory for request bodies, in KiB,", sizes.RequestBytes, 1<<10),
+		AnswerBytesPool:  divided("memory for answers that are not read yet, in KiB,", sizes.AnswerBytes, 1<<10),
 	}
 }
 
-// RequestBytes returns how many bytes of request bodies are in flight.
-func (p *Pools) RequestBytes() int64 { return p.requestBytes.Held() }
+// Take takes places of a pool for a caller until release is called, or refuses them: RateLimited if
+// the caller or its domain has its share, and Unavailable if others have the rest.
+func (p *Pools) Take(pool Pool, caller Caller, places int64) (release func(), err error) {
+	release, refused := p[pool].shares.Take(caller.Party, places)
+	if refused == nil {
+		return release, nil
+	}
 
-// AnswerBytes returns how many bytes of answers clients have not read yet.
-func (p *Pools) AnswerBytes() int64 { return p.answerBytes.Held() }
+	return nil, &problem.Refusal{Err: p[pool].refusal(caller, refused), Retry: 1}
+}
+
+// Held returns how many places of a pool are taken.
+func (p *Pools) Held(pool Pool) int64 { return p[pool].shares.Held() }
 
 // maxRefusals bounds the refusals that clients have not read.
 const maxRefusals = 512
@@ -149,5 +145,5 @@ func (p *Pools) HoldAnswer(caller Caller, body int) (release func(), err error) 
 		return func() {}, nil
 	}
 
-	return p.answerBytes.Take(caller, int64(body)+perAnswer)
+	return p.Take(AnswerBytesPool, caller, int64(body)+perAnswer)
 }

@@ -27,38 +27,38 @@ func TestARefusalNamesTheShare(t *testing.T) {
 	}
 
 	for name, x := range map[string]struct {
-		pool    func(*admission.Pools) *admission.Pool
+		pool    admission.Pool
 		takes   []admission.Caller // 16 places each
 		refused admission.Caller
 		problem directory.Problem
 		says    string
 	}{
 		"a caller": {
-			func(p *admission.Pools) *admission.Pool { return p.Requests }, []admission.Caller{foreign("1")},
+			admission.RequestPool, []admission.Caller{foreign("1")},
 			foreign("1"),
 			directory.RateLimited,
 			"your share of this node's requests in progress is used up: one caller may have 16",
 		},
 		"a domain": {
-			func(p *admission.Pools) *admission.Pool { return p.Watches }, []admission.Caller{foreign("1"),
+			admission.WatchPool, []admission.Caller{foreign("1"),
 				foreign("2")},
 			foreign("3"), directory.RateLimited,
 			"the share of beta.test of this node's watches is used up: all of its callers together may have 32",
 		},
 		"all": {
-			func(p *admission.Pools) *admission.Pool { return p.Nodes },
+			admission.NodePool,
 			[]admission.Caller{own("1"), own("1"), own("2"), own("2"), own("3"), own("3"), own("4"), own("4"),
 				own("5"),
 				own("5"), own("6"), own("6"), own("7"), own("7"), own("8")},
 			own("8"), directory.Unavailable, "other callers use this node's requests of nodes in progress up",
 		},
 	} {
-		pool := x.pool(admission.NewPools(admission.Sizes{Requests: 256, Watches: 256, Nodes: 256},
-			func(id string) bool { return id == "operator" }))
+		pools := admission.NewPools(admission.Sizes{Requests: 256, Watches: 256, Nodes: 256},
+			func(id string) bool { return id == "operator" })
 
 		var releases []func()
 		for _, caller := range x.takes {
-			release, err := pool.Take(caller, 16)
+			release, err := pools.Take(x.pool, caller, 16)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -66,14 +66,14 @@ func TestARefusalNamesTheShare(t *testing.T) {
 			releases = append(releases, release)
 		}
 
-		_, err := pool.Take(x.refused, 9)
+		_, err := pools.Take(x.pool, x.refused, 9)
 		if directory.ProblemOf(err) != x.problem || !strings.Contains(err.Error(), x.says) ||
 			problem.Explain(err).Retry != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 
 		if name == "all" {
-			if release, err := pool.Take(own("operator"), 9); err != nil {
+			if release, err := pools.Take(x.pool, own("operator"), 9); err != nil {
 				t.Errorf("an operator: %v", err)
 			} else {
 				release()
@@ -82,7 +82,7 @@ func TestARefusalNamesTheShare(t *testing.T) {
 
 		releases[0]()
 
-		if release, err := pool.Take(x.refused, 9); err != nil {
+		if release, err := pools.Take(x.pool, x.refused, 9); err != nil {
 			t.Errorf("%s, once a place is back: %v", name, err)
 		} else {
 			release()
@@ -92,21 +92,21 @@ func TestARefusalNamesTheShare(t *testing.T) {
 			release()
 		}
 
-		if pool.Held() != 0 {
-			t.Errorf("%s: %d places are held in the end", name, pool.Held())
+		if pools.Held(x.pool) != 0 {
+			t.Errorf("%s: %d places are held in the end", name, pools.Held(x.pool))
 		}
 	}
 
 	// Sizes that configuration leaves out are the defaults.
 	pools := admission.NewPools(admission.Sizes{}, nil)
-	for most, pool := range map[int]*admission.Pool{
-		admission.DefaultSizes.Requests: pools.Requests, admission.DefaultSizes.Watches: pools.Watches,
-		admission.DefaultSizes.Nodes: pools.Nodes,
+	for most, pool := range map[int]admission.Pool{
+		admission.DefaultSizes.Requests: admission.RequestPool, admission.DefaultSizes.Watches: admission.WatchPool,
+		admission.DefaultSizes.Nodes: admission.NodePool,
 	} {
 		share := int64(most / 16) // of an identity of another domain
-		if release, err := pool.Take(foreign("1"), share); err != nil {
+		if release, err := pools.Take(pool, foreign("1"), share); err != nil {
 			t.Error(err)
-		} else if _, err := pool.Take(foreign("1"), 1); err == nil {
+		} else if _, err := pools.Take(pool, foreign("1"), 1); err == nil {
 			t.Errorf("%d places of %d are one caller's", share+1, most)
 		} else {
 			release()
@@ -124,14 +124,14 @@ func TestAnswersAreCountedUntilTheyAreRead(t *testing.T) {
 
 	for body, want := range map[int]int64{0: 0, admission.SmallBody: 0, admission.SmallBody + 1: 20<<10 + 1} {
 		release, err := pools.HoldAnswer(caller, body)
-		if err != nil || pools.AnswerBytes() != want {
-			t.Errorf("%d bytes count as %d, want %d: %v", body, pools.AnswerBytes(), want, err)
+		if err != nil || pools.Held(admission.AnswerBytesPool) != want {
+			t.Errorf("%d bytes count as %d, want %d: %v", body, pools.Held(admission.AnswerBytesPool), want, err)
 			continue
 		}
 
 		release()
 
-		if pools.AnswerBytes() != 0 {
+		if pools.Held(admission.AnswerBytesPool) != 0 {
 			t.Errorf("%d bytes count on after they were read", body)
 		}
 	}
@@ -221,14 +221,14 @@ func TestABodyHasADeadlineThatMoves(t *testing.T) {
 				t.Errorf("%s: the last of %d deadlines are %v", name, n, sent.deadlines[max(0, n-2):])
 			}
 
-			if pools.RequestBytes() != x.held {
-				t.Errorf("%s: %d bytes are held, want %d", name, pools.RequestBytes(), x.held)
+			if pools.Held(admission.RequestBytesPool) != x.held {
+				t.Errorf("%s: %d bytes are held, want %d", name, pools.Held(admission.RequestBytesPool), x.held)
 			}
 
 			body.Release()
 
-			if pools.RequestBytes() != 0 {
-				t.Errorf("%s: %d bytes are held in the end", name, pools.RequestBytes())
+			if pools.Held(admission.RequestBytesPool) != 0 {
+				t.Errorf("%s: %d bytes are held in the end", name, pools.Held(admission.RequestBytesPool))
 			}
 		})
 	}

@@ -31,15 +31,15 @@ func testSharesAndRates(t *testing.T) {
 		Requests: 320, Watches: 320, Invocations: 320, Nodes: 320, Awaiting: 320, Division: division,
 	}, nil)
 
-	for name, pool := range map[string]*admission.Pool{
-		"requests": pools.Requests, "watches": pools.Watches, "invocations": pools.Invocations, "nodes": pools.Nodes,
-		"waiting reads": pools.Awaiting,
+	for name, pool := range map[string]admission.Pool{
+		"requests": admission.RequestPool, "watches": admission.WatchPool, "invocations": admission.InvocationPool,
+		"nodes": admission.NodePool, "waiting reads": admission.AwaitingPool,
 	} {
-		if _, err := pool.Take(one, 10); err != nil {
+		if _, err := pools.Take(pool, one, 10); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 
-		if _, err := pool.Take(one, 1); directory.ProblemOf(err) != directory.RateLimited {
+		if _, err := pools.Take(pool, one, 1); directory.ProblemOf(err) != directory.RateLimited {
 			t.Errorf("%s: the eleventh of ten places: %v", name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
@@ -77,6 +78,11 @@ func value(read func(*snapshot) float64) func(*snapshot, emit) {
 	return func(s *snapshot, emit emit) { emit(read(s)) }
 }
 
+// held reads how much of a pool is taken.
+func held(pool admission.Pool) func(*snapshot, emit) {
+	return value(func(s *snapshot) float64 { return float64(s.Server.Pools().Held(pool)) })
+}
+
 // perPeer reads a metric with the label origin.
 func perPeer(read func(federation.PeerStatus) float64) func(*snapshot, emit) {
 	return func(s *snapshot, emit emit) {
@@ -129,11 +135,11 @@ var stateMetrics = []stateMetric{
 	gauge("registrations", "Registrations held, by origin, including expired ones that are not removed yet.",
 		(*snapshot).registrations, "origin"),
 	gauge("watch_clients", "Clients that watch the directory at this node.",
-		value(func(s *snapshot) float64 { return float64(s.Server.Pools().Watches.Held()) })),
+		held(admission.WatchPool)),
 	gauge("request_bytes_in_flight", "Bytes of request bodies that are being read or worked on, limited by "+
-		"limits.request_bytes.", value(func(s *snapshot) float64 { return float64(s.Server.Pools().RequestBytes()) })),
+		"limits.request_bytes.", held(admission.RequestBytesPool)),
 	gauge("answer_bytes_unread", "Bytes of agents' answers, and of those that clients have not read; limited by "+
-		"limits.answer_bytes.", value(func(s *snapshot) float64 { return float64(s.Server.Pools().AnswerBytes()) })),
+		"limits.answer_bytes.", held(admission.AnswerBytesPool)),
 	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place: limits.*_at_once.",
 		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
@@ -282,11 +288,11 @@ func (s *snapshot) diskFreeRatio(emit emit) {
 func (s *snapshot) requestsInProgress(emit emit) {
 	pools := s.Server.Pools()
 
-	emit(float64(pools.Requests.Held()), "requests")
-	emit(float64(pools.Watches.Held()), "watches")
-	emit(float64(pools.Invocations.Held()), "invocations")
-	emit(float64(pools.Nodes.Held()), "nodes")
-	emit(float64(pools.Awaiting.Held()), "awaiting")
+	emit(float64(pools.Held(admission.RequestPool)), "requests")
+	emit(float64(pools.Held(admission.WatchPool)), "watches")
+	emit(float64(pools.Held(admission.InvocationPool)), "invocations")
+	emit(float64(pools.Held(admission.NodePool)), "nodes")
+	emit(float64(pools.Held(admission.AwaitingPool)), "awaiting")
 }
 
 func (s *snapshot) registrations(emit emit) {
