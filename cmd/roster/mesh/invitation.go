@@ -92,6 +92,8 @@ func invite(
 	session.Note(fingerprintRule)
 	session.Note("The operator of %s runs this with the token in a file, or on standard input (-):", domain)
 	session.Note("  roster peer accept @FILE")
+	session.Note("Afterwards compare its fingerprint, too, so that no other bearer of the token is the peer:")
+	session.Note("  %s", session.CommandLine("bundle", domain, "--fingerprint"))
 	noteExport(session, domain)
 
 	return nil

@@ -123,12 +123,17 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 		return nil, err
 	}
 
-	p.session.Note("No file %s; verifying the registration of that name.", p.argument)
-
 	path, err := resource.Locate(ctx, client, p.argument, p.origin, apiclient.ReadOptions{})
 	if err != nil {
-		return nil, resource.SuggestLookup(ctx, p.session, err, p.argument)
+		err = resource.SuggestLookup(ctx, p.session, err, p.argument)
+		if cli.FailureOf(err).Code == cli.ExitNotFound {
+			p.session.Note("No file %s.", p.argument)
+		}
+
+		return nil, err
 	}
+
+	p.session.Note("No file %s; verifying the registration of that name.", p.argument)
 
 	in, err := p.fetch(ctx, path)
 	if err != nil {
