@@ -9,7 +9,9 @@
 // still changes, among them those of other services, and waits for its whole timeout even
 // if its context ends. An address family without a route makes the query of the other one
 // fail too. On a host with another multicast DNS program on more interfaces, its responder
-// receives questions from there too, and answers with the addresses that it was given.
+// receives questions from there too, and answers with the addresses that it was given. Its
+// responder hands no question's known answers out, so an asker that lists this service gets it
+// again (RFC 6762, 7.1 forbids that): a packet for each question that a browser repeats.
 package dnssd
 
 import (

@@ -172,7 +172,7 @@ func newLibrary(t *testing.T) *library {
 // error that names the block that failed.
 func (lib *library) run(t *testing.T, blocks []block) (output string, err error) {
 	t.Helper()
-	place := t.TempDir()
+	place := newPlace(t)
 	lib.furnish(t, place, blocks)
 
 	script := filepath.Join(t.TempDir(), "page.sh")
@@ -207,6 +207,33 @@ func (lib *library) run(t *testing.T, blocks []block) (output string, err error)
 	}
 
 	return out.String(), nil
+}
+
+// memoryDisk is a file system in memory, and memoryNeeded is the room on it that lets a page use it: doctor
+// fails on a disk with less than 1 GiB.
+const (
+	memoryDisk   = "/dev/shm"
+	memoryNeeded = 4 << 30
+)
+
+// newPlace returns an empty folder for a page. It is in memory if that has room, since the pages diagnose nodes,
+// and how full and how fast the machine's disk is says nothing about a page.
+func newPlace(t *testing.T) string {
+	t.Helper()
+
+	var room syscall.Statfs_t
+	if syscall.Statfs(memoryDisk, &room) != nil || room.Bavail*uint64(room.Bsize) < memoryNeeded {
+		return t.TempDir()
+	}
+
+	place, err := os.MkdirTemp(memoryDisk, "roster-page-")
+	if err != nil {
+		return t.TempDir()
+	}
+
+	t.Cleanup(func() { _ = os.RemoveAll(place) })
+
+	return place
 }
 
 // environment is that of a reader with no settings of roster.
