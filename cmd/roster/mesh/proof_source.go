@@ -123,9 +123,8 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 		return nil, err
 	}
 
-	path, err := resource.Locate(ctx, client, p.argument, p.origin, apiclient.ReadOptions{})
+	in, err := p.fetchNamed(ctx, client)
 	if err != nil {
-		err = resource.SuggestLookup(ctx, p.session, err, p.argument)
 		if cli.FailureOf(err).Code == cli.ExitNotFound {
 			p.session.Note("No file %s.", p.argument)
 		}
@@ -135,16 +134,21 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 
 	p.session.Note("No file %s; verifying the registration of that name.", p.argument)
 
-	in, err := p.fetch(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-
 	// The path can contain the rid that a lookup found; the argument is the question.
 	in.setSubject(p.argument)
 	in.origin = cmp.Or(in.origin, p.origin)
 
 	return in, nil
+}
+
+// fetchNamed fetches the proof of the registration with the argument as its name or rid.
+func (p proofSource) fetchNamed(ctx context.Context, client *apiclient.Client) (*proofInput, error) {
+	path, err := resource.Locate(ctx, client, p.argument, p.origin, apiclient.ReadOptions{})
+	if err != nil {
+		return nil, resource.SuggestLookup(ctx, p.session, err, p.argument)
+	}
+
+	return p.fetch(ctx, path)
 }
 
 // registrationPath returns the path of the registration at a URL. The URL must be of the
