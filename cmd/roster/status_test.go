@@ -6,16 +6,18 @@ import (
 	"testing"
 )
 
+// healthyNode is the state of a node in which all is well.
+const healthyNode = `{"id":"n1","ready":true,"position":"1.2","svid_expires":"2099-01-01T00:00:00Z",` +
+	`"bundle_expires":"2099-01-01T00:00:00Z","disk_free":2000000000,"disk_free_percent":50}`
+
 // status begins with a verdict in the words of doctor. With --exit-code a script need not read it.
 func TestStatusBeginsWithAVerdict(t *testing.T) {
 	const (
-		peers   = `"peers":[{"id":"n1","address":"a:1","voter":true,"state":"alive"},`
-		alive   = `{"id":"n2","address":"b:1","voter":true,"state":"alive"}]`
-		silent  = `{"id":"n2","address":"b:1","voter":true,"state":"silent"}]`
-		cloned  = `{"id":"n2","address":"b:1","voter":true,"state":"alive","duplicate":"c:1"}]`
-		quotas  = `,"quotas":{"registrations":1}`
-		healthy = `{"id":"n1","ready":true,"position":"1.2","svid_expires":"2099-01-01T00:00:00Z",` +
-			`"bundle_expires":"2099-01-01T00:00:00Z","disk_free":1000000000,"disk_free_percent":50}`
+		peers  = `"peers":[{"id":"n1","address":"a:1","voter":true,"state":"alive"},`
+		alive  = `{"id":"n2","address":"b:1","voter":true,"state":"alive"}]`
+		silent = `{"id":"n2","address":"b:1","voter":true,"state":"silent"}]`
+		cloned = `{"id":"n2","address":"b:1","voter":true,"state":"alive","duplicate":"c:1"}]`
+		quotas = `,"quotas":{"registrations":1}`
 	)
 
 	for _, c := range []struct {
@@ -28,7 +30,7 @@ func TestStatusBeginsWithAVerdict(t *testing.T) {
 		{`{` + peers + alive + quotas + `}`, "failed", "no leader is known; 2 nodes vote", 1},
 	} {
 		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
-			says(map[string]string{"/v1/operator/status": healthy, "/v1/operator/raft": c.raft,
+			says(map[string]string{"/v1/operator/status": healthyNode, "/v1/operator/raft": c.raft,
 				"/v1/operator/peers": `{"peers":[]}`}[r.URL.Path])(w, r)
 		})
 
@@ -41,6 +43,26 @@ func TestStatusBeginsWithAVerdict(t *testing.T) {
 
 		if code, _, _ := w.run("status"); code != 0 {
 			t.Errorf("without --exit-code: exit code %d", code)
+		}
+	}
+}
+
+// status judges a peer by the lag by which doctor does: one that fell behind a moment ago needs no attention.
+func TestStatusJudgesALagAsDoctorDoes(t *testing.T) {
+	const raft = `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true,"state":"alive"}],` +
+		`"quotas":{"registrations":1}}`
+
+	for answer, want := range map[string]int{
+		`"lag_seconds":3,"missing":0`: 0, `"lag_seconds":11,"missing":0`: 1, `"lag_seconds":3,"missing":1`: 1,
+	} {
+		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			says(map[string]string{"/v1/operator/status": healthyNode, "/v1/operator/raft": raft,
+				"/v1/operator/peers": `{"peers":[{"domain":"beta.test","agreed":"active","state":"behind",` +
+					answer + `}]}`}[r.URL.Path])(w, r)
+		})
+
+		if code, out, errs := w.run("status", "--exit-code"); code != want || !strings.Contains(out, "\tbehind\t") {
+			t.Errorf("of a peer with %s: exit code %d, want %d\n%s%s", answer, code, want, out, errs)
 		}
 	}
 }

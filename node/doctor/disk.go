@@ -14,12 +14,7 @@ import (
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
-// Bounds of a healthy disk.
-const (
-	spaceLeast = 1 << 30 // bytes
-	spaceSoon  = 10      // percent
-	syncTrials = 16
-)
+const syncTrials = 16
 
 // disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
@@ -30,18 +25,13 @@ func (d *diagnosis) disk(context.Context) {
 
 	free, share, err := disk.FreeSpace(data)
 
-	do := "make room, or move data to a larger disk"
-	switch {
-	case err != nil:
+	if err != nil {
 		d.say("disk", StatusUnknown, "see that "+d.cfg.Data+" is there", "%v", err)
 		return
-	case free < spaceLeast:
-		d.say("disk", StatusFailed, do, "%d MiB are free at %s", free>>20, d.cfg.Data)
-	case share < spaceSoon:
-		d.say("disk", StatusWarning, do, "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
-	default:
-		d.say("disk", StatusOK, "", "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 	}
+
+	do := "make room, or move data to a larger disk"
+	d.say("disk", JudgeSpace(free, share), do, "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 
 	took, err := syncTime(data)
 

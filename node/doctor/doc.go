@@ -9,9 +9,9 @@
 // # Files
 //
 //	doctor   findings, and the checks of identity, bundles, ports, raft, peers and clocks
+//	judge    thresholds, and the judgements that "roster status" shares
 //	machine  names, and keys that shouldn't be on the node's machine
 //	disk     the checks of the disk's space and speed, and of the audit log's end
-//	space_*  free space of a disk, for each system
 //	health   the checks of a running node's metrics
 //	archive  the support archive; parts makes its files, secrets removes what doesn't belong there
 package doctor

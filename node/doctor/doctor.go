@@ -71,11 +71,8 @@ type diagnosis struct {
 
 // Bounds of an examination.
 const (
-	askBound   = 5 * time.Second  // for one answer
-	svidSoon   = 10 * time.Minute // before an SVID ends
-	caSoon     = 30 * 24 * time.Hour
-	clockBound = 2 * time.Second  // a leader whose clock is further off hands over (rule T2)
-	lagBound   = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
+	askBound   = 5 * time.Second // for one answer
+	clockBound = 2 * time.Second // a leader whose clock is further off hands over (rule T2)
 )
 
 // Diagnose checks everything that a node needs, in the order in which it needs it. If
@@ -167,8 +164,8 @@ func (d *diagnosis) identity(ctx context.Context) {
 		)
 	case err != nil:
 		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
-	case left < svidSoon:
-		d.say(check, StatusWarning, do, "the SVID of %s ends in %v", id, left)
+	case JudgeSVID(left) != StatusOK:
+		d.say(check, JudgeSVID(left), do, "the SVID of %s ends in %v", id, left)
 	default:
 		d.say(check, StatusOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
 	}
@@ -248,27 +245,15 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 		}
 	}
 
-	switch left := last.Sub(d.now); {
-	case left <= 0:
-		d.say(check, StatusFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
-	case left < caSoon:
-		d.say(
-			check,
-			StatusWarning,
-			do,
-			"the last CA certificate, of %d, ends at %s",
-			len(b.X509Authorities()),
-			last.UTC().Format(time.RFC3339),
-		)
+	count, until := len(b.X509Authorities()), last.UTC().Format(time.RFC3339)
+
+	switch status := JudgeAuthority(last.Sub(d.now)); status {
+	case StatusFailed:
+		d.say(check, status, do, "no CA certificate is in force, of %d", count)
+	case StatusWarning:
+		d.say(check, status, do, "the last CA certificate, of %d, ends at %s", count, until)
 	default:
-		d.say(
-			check,
-			StatusOK,
-			"",
-			"CA certificates: %d; in force until %s",
-			len(b.X509Authorities()),
-			last.UTC().Format(time.RFC3339),
-		)
+		d.say(check, status, "", "CA certificates: %d; in force until %s", count, until)
 	}
 }
 
@@ -424,13 +409,13 @@ func (d *diagnosis) raft(ctx context.Context) {
 func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	const check = "quotas"
 	for _, use := range metrics.DomainQuotas(status) {
-		switch share := use.Share(); {
-		case share >= 1:
-			d.say(check, StatusFailed, "give more on all nodes, or find out who registers so much",
+		switch status := JudgeQuota(use); status {
+		case StatusFailed:
+			d.say(check, status, "give more on all nodes, or find out who registers so much",
 				"%s is used up: %d of %d; registrations are refused", use.Name, use.Used, use.Limit)
-		case share >= metrics.QuotaWarning:
-			d.say(check, StatusWarning, "give more on all nodes, or find out who registers so much",
-				"%.0f %% of %s is used: %d of %d", 100*share, use.Name, use.Used, use.Limit)
+		case StatusWarning:
+			d.say(check, status, "give more on all nodes, or find out who registers so much",
+				"%.0f %% of %s is used: %d of %d", 100*use.Share(), use.Name, use.Used, use.Limit)
 		}
 	}
 
@@ -595,64 +580,40 @@ func (d *diagnosis) peerState(p wire.Peer) {
 		p.Addresses,
 		", ",
 	) + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""
+	status := JudgePeer(&p)
+
 	switch p.State {
-	case "active":
-		d.say(check, StatusOK, "", "active, %s", lag)
-	case "behind":
-		if p.LagSeconds <= lagBound.Seconds() && p.Missing == 0 { // as at any moment at which something comes
-			d.say(check, StatusOK, "", "active, %s", lag)
+	case "active", "behind":
+		if status == StatusOK {
+			d.say(check, status, "", "active, %s", lag)
 			break
 		}
 
-		d.say(
-			check,
-			StatusWarning,
-			reach,
-			"%s, and %d records are missing: %s",
-			lag,
-			p.Missing,
-			cmp.Or(p.LastError, "no error"),
-		)
+		d.say(check, status, reach, "%s, and %d records are missing: %s", lag, p.Missing,
+			cmp.Or(p.LastError, "no error"))
 	case "pending":
 		do, found := "\"roster peer accept\" at the other side", "pending"
 		if p.LastError != "" {
 			do, found = "\"roster peer invite\" or \"roster peer accept\" again", "pending: "+p.LastError
 		}
 
-		d.say(check, StatusWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
+		d.say(check, status, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
 	case "frozen":
-		d.say(
-			check,
-			StatusFailed,
-			"see \"roster peer evidence "+p.Domain+"\"; release it once you know what happened",
-			"%s",
-			p.FrozenText(),
-		)
+		d.say(check, status, "see \"roster peer evidence "+p.Domain+"\"; release it once you know what happened",
+			"%s", p.FrozenText())
 	case "refused":
-		d.say(check, StatusFailed, p.RefusalAdvice(d.cfg.TrustDomain.Name()), "it takes nothing from this domain: %s",
+		d.say(check, status, p.RefusalAdvice(d.cfg.TrustDomain.Name()), "it takes nothing from this domain: %s",
 			p.RefusalText())
 	case "unsupported":
-		d.say(check, StatusWarning, "upgrade this node", "%s", p.Unsupported)
+		d.say(check, status, "upgrade this node", "%s", p.Unsupported)
 	case "connecting":
-		d.say(check, StatusWarning, "ask again in ten seconds", "the node has just started, and the peer has not "+
+		d.say(check, status, "ask again in ten seconds", "the node has just started, and the peer has not "+
 			"answered yet")
 	case "not_exported":
-		d.say(
-			check,
-			StatusWarning,
-			"ask its operator to run \"roster peer export "+d.cfg.TrustDomain.Name()+"\"",
-			"it doesn't export to this domain yet",
-		)
+		d.say(check, status, "ask its operator to run \"roster peer export "+d.cfg.TrustDomain.Name()+"\"",
+			"it doesn't export to this domain yet")
 	default:
-		d.say(
-			check,
-			StatusFailed,
-			reach,
-			"%s, %s: %s",
-			p.StateText(),
-			lag,
-			cmp.Or(p.LastError, "no message from it yet"),
-		)
+		d.say(check, status, reach, "%s, %s: %s", p.StateText(), lag, cmp.Or(p.LastError, "no message from it yet"))
 	}
 }
 
@@ -682,18 +643,11 @@ func (d *diagnosis) peerQuotas(p wire.Peer) {
 	}
 
 	for _, use := range metrics.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
-		if share := use.Share(); share >= metrics.QuotaWarning {
-			d.say(
-				"quota of "+p.Domain,
-				StatusWarning,
+		if JudgeQuota(use) != StatusOK {
+			d.say("quota of "+p.Domain, StatusWarning,
 				"if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
 				"%.0f %% of the %s that may be held are: %d of %d; %d are left out",
-				100*share,
-				use.Name,
-				use.Used,
-				use.Limit,
-				p.OverQuota,
-			)
+				100*use.Share(), use.Name, use.Used, use.Limit, p.OverQuota)
 		}
 	}
 }

@@ -47,6 +47,6 @@ func (d *diagnosis) gateway(context.Context) {
 	case err != nil:
 		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
 	default:
-		d.say(check, StatusOK, "", "%s, until %s", id, end.UTC().Format(time.RFC3339))
+		d.say(check, JudgeSVID(end.Sub(d.now)), do, "%s, until %s", id, end.UTC().Format(time.RFC3339))
 	}
 }

@@ -16,13 +16,6 @@ import (
 	"github.com/roster-mesh/roster/node/metrics"
 )
 
-// Limits from which "roster status" warns.
-const (
-	svidSoon   = 10 * time.Minute
-	bundleSoon = 30 * 24 * time.Hour
-	diskLow    = 10 // percent
-)
-
 func statusCommand(session connect.Session) *cobra.Command {
 	var exitCode bool
 
@@ -121,8 +114,8 @@ func (s *domainStatus) warn(subject, state, detail string, next ...string) {
 func (s *domainStatus) table() cli.Table {
 	s.judgeNode()
 	s.judgeRestore()
-	s.judgeExpiry("svid", s.Node.SVIDExpires, svidSoon)
-	s.judgeExpiry("bundle", s.Node.BundleExpires, bundleSoon)
+	s.judgeExpiry("svid", s.Node.SVIDExpires, doctor.JudgeSVID)
+	s.judgeExpiry("bundle", s.Node.BundleExpires, doctor.JudgeAuthority)
 	s.judgeDisk()
 	s.judgeClock()
 
@@ -185,17 +178,19 @@ func (s *domainStatus) judgeRestore() {
 	s.warn("restored registrations", "not confirmed", detail, "help", "snapshot", "restore")
 }
 
-// judgeExpiry judges the end of a certificate.
-func (s *domainStatus) judgeExpiry(subject string, at time.Time, soon time.Duration) {
-	left := at.Sub(s.now).Truncate(time.Minute)
+// judgeExpiry shows the end of a certificate.
+func (s *domainStatus) judgeExpiry(subject string, at time.Time, judge func(left time.Duration) string) {
+	if at.IsZero() {
+		s.warn(subject, "missing", "the node has none", doctorOfNode...)
+		return
+	}
+
 	detail := "ends " + s.session.Time(at)
 
-	switch {
-	case at.IsZero():
-		s.warn(subject, "missing", "the node has none", doctorOfNode...)
-	case left <= 0:
+	switch judge(at.Sub(s.now)) {
+	case doctor.StatusFailed:
 		s.warn(subject, "expired", "ended "+s.session.Time(at), doctorOfNode...)
-	case left < soon:
+	case doctor.StatusWarning:
 		s.warn(subject, "expires soon", detail, doctorOfNode...)
 	default:
 		s.fine(subject, "valid", detail)
@@ -214,12 +209,12 @@ func (s *domainStatus) judgeDisk() {
 	detail := fmt.Sprintf("%d MiB free, %d %%", *free>>20, *percent)
 
 	switch {
+	case doctor.JudgeSpace(*free, *percent) == doctor.StatusOK:
+		s.fine("disk", "ok", detail)
 	case *free>>20 == 0:
 		s.warn("disk", "full", detail+do, doctorOfNode...)
-	case *percent < diskLow:
-		s.warn("disk", "nearly full", detail+do, doctorOfNode...)
 	default:
-		s.fine("disk", "ok", detail)
+		s.warn("disk", "nearly full", detail+do, doctorOfNode...)
 	}
 }
 
@@ -277,7 +272,7 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 		s.warn(subject, "contradicted", peer.ContradictedNodes[0].String(), "peer", "show", peer.Domain)
 	case peer.Shed:
 		s.warn(subject, "not shown", "this node is short of memory; "+detail, "peer", "show", peer.Domain)
-	case peer.State != "active":
+	case doctor.JudgePeer(peer) != doctor.StatusOK:
 		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
 	case peer.BundleError != "":
 		detail += "; bundle refresh fails: " + peer.BundleError
@@ -293,10 +288,12 @@ func (s *domainStatus) judgeQuota(quota metrics.QuotaUse) {
 		detail = fmt.Sprint(quota.Used)
 	}
 
-	if quota.Share() >= metrics.QuotaWarning {
+	switch doctor.JudgeQuota(quota) {
+	case doctor.StatusFailed:
+		s.warn(quota.Name, "used up", detail, "help", "config")
+	case doctor.StatusWarning:
 		s.warn(quota.Name, "nearly used up", detail, "help", "config")
-		return
+	default:
+		s.fine(quota.Name, "ok", detail)
 	}
-
-	s.fine(quota.Name, "ok", detail)
 }

@@ -18,6 +18,7 @@ func TestAFullDiskIsFull(t *testing.T) {
 		{`{"disk_free":0,"disk_free_percent":0}`, "full"},
 		{`{"disk_free":4096,"disk_free_percent":0}`, "full"},
 		{`{"disk_free":1073741824,"disk_free_percent":5}`, "nearly full"},
+		{`{"disk_free":1073741823,"disk_free_percent":50}`, "nearly full"},
 		{`{"disk_free":1073741824,"disk_free_percent":50}`, "ok"},
 		{`{}`, "unknown"},
 	} {

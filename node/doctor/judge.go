@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"time"
+
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/node/metrics"
+)
+
+// Thresholds of the findings. "roster status" asks the functions below, and has none of its own.
+const (
+	svidSoon      = 10 * time.Minute // before an SVID ends
+	authoritySoon = 30 * 24 * time.Hour
+	spaceLeast    = 1 << 30          // bytes
+	spaceSoon     = 10               // percent
+	lagBound      = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
+)
+
+// JudgeSVID returns the status of an SVID by the time until it ends.
+func JudgeSVID(left time.Duration) string { return judgeTime(left, svidSoon) }
+
+// JudgeAuthority returns the status of a bundle by the time until its last CA certificate ends.
+func JudgeAuthority(left time.Duration) string { return judgeTime(left, authoritySoon) }
+
+func judgeTime(left, soon time.Duration) string {
+	switch {
+	case left <= 0:
+		return StatusFailed
+	case left < soon:
+		return StatusWarning
+	default:
+		return StatusOK
+	}
+}
+
+// JudgeSpace returns the status of the disk that has the data, by its free bytes and the percentage
+// that they are of it.
+func JudgeSpace(free uint64, percent int) string {
+	switch {
+	case free < spaceLeast:
+		return StatusFailed
+	case percent < spaceSoon:
+		return StatusWarning
+	default:
+		return StatusOK
+	}
+}
+
+// JudgeQuota returns the status of a quota by its use.
+func JudgeQuota(use metrics.QuotaUse) string {
+	switch share := use.Share(); {
+	case share >= 1:
+		return StatusFailed
+	case share >= metrics.QuotaWarning:
+		return StatusWarning
+	default:
+		return StatusOK
+	}
+}
+
+// JudgePeer returns the status of a peering by its state and its lag. Each new change leaves a peer behind
+// for a moment, which needs no attention.
+func JudgePeer(p *wire.Peer) string {
+	switch p.State {
+	case "active":
+		return StatusOK
+	case "behind":
+		if p.LagSeconds <= lagBound.Seconds() && p.Missing == 0 {
+			return StatusOK
+		}
+
+		return StatusWarning
+	case "pending", "unsupported", "connecting", "not_exported":
+		return StatusWarning
+	default:
+		return StatusFailed
+	}
+}
