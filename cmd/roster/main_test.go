@@ -11,6 +11,8 @@ import (
 
 	"filippo.io/age"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // TestMain makes the program a command of the scripts in testdata.
@@ -34,7 +36,12 @@ func TestScripts(t *testing.T) {
 			return writeProofs(t, e.WorkDir)
 		},
 		Condition: func(name string) (bool, error) {
+			if name == "stories" {
+				return directorytest.Full(), nil
+			}
+
 			_, err := os.Stat(field)
+
 			return name == "field" && err == nil, nil
 		},
 		Cmds: commands,

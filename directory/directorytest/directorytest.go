@@ -4,6 +4,7 @@ package directorytest
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -20,6 +21,21 @@ var (
 	Ada   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"))
 	Bob   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/bob"))
 )
+
+// Full reports whether tests run in full, with every byte, seed and round: STORIES asks for it, or
+// STORY_LONG for more. Otherwise a sample of those has to do.
+func Full() bool {
+	return !testing.Short() && (os.Getenv("STORIES") != "" || os.Getenv("STORY_LONG") != "")
+}
+
+// Sample returns n if tests run in full, else short.
+func Sample(n, short int) int {
+	if !Full() {
+		return short
+	}
+
+	return n
+}
 
 // Noon is 2026-06-01T12:00:00Z, in Unix seconds.
 const Noon = 1780315200

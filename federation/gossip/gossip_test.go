@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A mesh that was cut in two for longer than memberlist remembers the dead comes
@@ -21,7 +23,7 @@ import (
 func TestNineNodesHealAfterALongCut(t *testing.T) {
 	t.Parallel()
 
-	for _, split := range []int{3, 4} { // a whole domain away; and a domain torn apart
+	for _, split := range []int{4, 3}[:directorytest.Sample(2, 1)] { // a domain torn apart; a whole one away
 		t.Run(fmt.Sprint(split), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
