@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory/directorytest"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -27,7 +28,9 @@ import (
 // Requirement: TRUST-002, TRUST-004
 func TestAPeersNewCAIsFollowed(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan, Endpoints: true})
+		m := mesh.Start(t, mesh.Options{
+			Domains: 2, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan, Endpoints: true,
+		})
 		seen := m.Register("alpha.test", "before", 86400)
 		m.Eventually(time.Second, "it is seen", func() error { return m.Seen(seen) })
 		first := fingerprintAt(t, m, "beta.test")

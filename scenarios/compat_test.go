@@ -135,8 +135,8 @@ func (p *processes) signal(n dev.Node, s syscall.Signal) {
 	p.t.Helper()
 
 	pid := n.PID
-	if cmd, again := p.started[n.ID]; again {
-		pid = cmd.Process.Pid
+	if process, again := p.started[n.ID]; again {
+		pid = process.PID()
 	}
 
 	if err := syscall.Kill(pid, s); err != nil {
@@ -148,9 +148,9 @@ func (p *processes) signal(n dev.Node, s syscall.Signal) {
 func (p *processes) ended(n dev.Node) {
 	p.t.Helper()
 
-	if cmd, again := p.started[n.ID]; again {
+	if process, again := p.started[n.ID]; again {
 		delete(p.started, n.ID)
-		p.await(cmd)
+		p.await(process)
 	} else { // roster dev, whose child it is, takes its exit status
 		p.eventually(30*time.Second, n.ID+" has stopped", func() error {
 			if err := syscall.Kill(n.PID, 0); !errors.Is(err, syscall.ESRCH) {

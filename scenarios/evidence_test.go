@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
@@ -62,7 +63,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			l.Issue("gamma.test", &other)
 		},
 	} {
-		for _, noGossip := range []bool{false, true}[:full(2, 1)] {
+		for _, noGossip := range []bool{false, true}[:directorytest.Sample(2, 1)] {
 			t.Run(fmt.Sprintf("%s, gossip %v", name, !noGossip), func(t *testing.T) {
 				runStory(t, 2, func(t *testing.T, seed uint64) {
 					m := mesh.Start(t, mesh.Options{Domains: 4, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -62,44 +61,36 @@ func TestANodeWithAFailingDiskEndsInWords(t *testing.T) {
 		status := p.raft(0, 0)
 		i := slices.IndexFunc(nodes, func(n dev.Node) bool { return (n.ID == status.Leader) == c.leads })
 		victim := nodes[i]
-		cmd := p.started[victim.ID]
+		process := p.started[victim.ID]
 		delete(p.started, victim.ID) // it ends by itself
 
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-
-		tracer := exec.Command(strace, "-f", "-p", fmt.Sprint(cmd.Process.Pid), "-o", os.DevNull,
-			"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO")
-		if err := tracer.Start(); err != nil {
-			t.Fatal(err)
-		}
+		tracer := injectAtSync(t, strace, "error=EIO", "-p", fmt.Sprint(process.PID()))
 
 		leader := nodes[slices.IndexFunc(nodes, func(n dev.Node) bool { return n.ID == status.Leader })]
 		if c.vote {
-			p.eventually(10*time.Second, "strace has it", func() error { return tracedBy(cmd.Process.Pid) })
+			p.eventually(10*time.Second, "strace has it", func() error { return tracedBy(process.PID()) })
 			p.kill(leader)
 		}
 
-		for why, done := error(nil), false; !done; {
+		for ended := false; !ended; {
 			if !c.vote {
 				_ = write("while-" + c.name)
 			}
 
 			select {
-			case why = <-ended:
-				done = true
+			case <-process.Done():
+				ended = true
 			case <-time.After(200 * time.Millisecond):
-				continue
-			}
-
-			var exit *exec.ExitError
-			if !errors.As(why, &exit) || exit.ExitCode() != 1 {
-				t.Errorf("%s: it ended with %v, want exit code 1", c.name, why)
 			}
 		}
 
-		_ = tracer.Wait()
-		said := cmd.Stderr.(*bytes.Buffer).String()
+		if code := process.ExitCode(); code != 1 {
+			t.Errorf("%s: it ended with exit code %d, want 1", c.name, code)
+		}
+
+		<-tracer.Done()
+
+		said := process.Output()
 
 		for _, want := range []string{"the node failed: ", "input/output error", "Repair the disk of " + victim.Data} {
 			if strings.Count(said, want) == 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -20,10 +21,12 @@ import (
 func TestRandomFaultsBreakNoPromise(t *testing.T) {
 	runStory(t, 2, func(t *testing.T, seed uint64) {
 		w := &faultStory{
-			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),
+			m: mesh.Start(t, mesh.Options{
+				Domains: 3, Nodes: 1 + int(seed%2)*directorytest.Sample(2, 0), Seed: seed, Link: wan,
+			}),
 			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{},
 		}
-		for range full(60, 30) {
+		for range directorytest.Sample(60, 30) {
 			w.step()
 			w.m.Sleep(time.Duration(w.rng.IntN(45)+1) * time.Second)
 			w.expire()

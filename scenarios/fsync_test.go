@@ -13,6 +13,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // The only node of a domain is killed at an fsync, again and again, each time at
@@ -87,17 +88,15 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(context.Context, int) error) bool {
 	p.t.Helper()
 
-	cmd := exec.Command(strace, "-D", "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
-		"-e", fmt.Sprintf("inject=fsync,fdatasync:signal=SIGKILL:when=%d", at), p.path, "serve", "--config", n.Config)
-	if err := cmd.Start(); err != nil { // with -D the process is the node, and strace is beside it
-		p.t.Fatal(err)
-	}
+	// With -D the process is the node, and strace is beside it.
+	node := injectAtSync(p.t, strace, fmt.Sprintf("signal=SIGKILL:when=%d", at), "-D", p.path, "serve", "--config",
+		n.Config)
 
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
-	ended := make(chan error, 1)
+
 	go func() {
-		ended <- cmd.Wait()
+		<-node.Done()
 		cancel()
 	}()
 
@@ -113,12 +112,24 @@ func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(cont
 	}
 
 	killed := errors.Is(ctx.Err(), context.Canceled)
-	_ = cmd.Process.Kill()
 
-	var exit *exec.ExitError
-	if err := <-ended; err != nil && !errors.As(err, &exit) {
-		p.t.Fatal(err)
-	}
+	node.Kill()
 
 	return killed
+}
+
+// injectAtSync starts strace, which makes something happen at the fsyncs of a process: the one of a
+// command, or with -p one that runs.
+func injectAtSync(t *testing.T, strace, event string, process ...string) *launch.Process {
+	t.Helper()
+
+	args := append([]string{"-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
+		"-e", "inject=fsync,fdatasync:" + event}, process...)
+
+	started, err := launch.Start(exec.Command(strace, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return started
 }

@@ -1,12 +1,10 @@
 package scenarios
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -102,10 +100,7 @@ func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
 
 	for _, n := range nodes[:2] {
 		p.release(n.ID)
-
-		cmd := p.run("serve", "--config", n.Config, "--begin-without", strings.TrimPrefix(nodes[2].Raft, "tcp://"))
-		p.started[n.ID] = cmd
-		t.Cleanup(func() { p.end(cmd) })
+		p.serve(n, "--begin-without", strings.TrimPrefix(nodes[2].Raft, "tcp://"))
 	}
 
 	for _, n := range nodes[:2] {
@@ -114,23 +109,18 @@ func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
 
 	p.release(nodes[2].ID)
 	back := p.run("serve", "--config", nodes[2].Config)
-	ended := make(chan error, 1)
-
-	go func() { ended <- back.Wait() }()
 
 	select {
-	case err := <-ended:
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-			t.Errorf("the node with the other history ended with %v", err)
+	case <-back.Done():
+		if code := back.ExitCode(); code != 1 {
+			t.Errorf("the node with the other history ended with exit code %d, want 1", code)
 		}
 	case <-time.After(time.Minute):
-		_ = back.Process.Kill()
-
-		t.Fatalf("the node with the other history goes on:\n%s", last(back.Stderr.(*bytes.Buffer).String(), 20))
+		back.Kill()
+		t.Fatalf("the node with the other history goes on:\n%s", last(back.Output(), 20))
 	}
 
-	said := back.Stderr.(*bytes.Buffer).String()
+	said := back.Output()
 	for _, want := range []string{"two histories", "this node has", "snapshot salvage"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
@@ -181,9 +171,7 @@ func TestAllNodesOfADomainMove(t *testing.T) {
 	}
 
 	for _, n := range nodes { // the old ports stay held: whoever dials them is refused
-		p.started[n.ID] = p.run("serve", "--config", n.Config)
-		cmd := p.started[n.ID]
-		t.Cleanup(func() { p.end(cmd) })
+		p.serve(n)
 	}
 
 	began := time.Now()
@@ -270,9 +258,7 @@ func (p *processes) salvage(nodes []dev.Node) {
 	p.t.Helper()
 
 	backup := p.dir + "/salvaged"
-	if cmd := p.run("snapshot", "salvage", backup, "--config", nodes[2].Config, "--plaintext"); cmd.Wait() != nil {
-		p.t.Fatalf("salvage: %s", cmd.Stderr)
-	}
+	p.await(p.run("snapshot", "salvage", backup, "--config", nodes[2].Config, "--plaintext"))
 
 	for _, n := range nodes {
 		p.loseData(n)
@@ -280,9 +266,7 @@ func (p *processes) salvage(nodes []dev.Node) {
 
 	for _, n := range nodes {
 		p.release(n.ID)
-		p.started[n.ID] = p.run("serve", "--config", n.Config)
-		cmd := p.started[n.ID]
-		p.t.Cleanup(func() { p.end(cmd) })
+		p.serve(n)
 	}
 
 	for _, n := range nodes {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -13,7 +14,7 @@ import (
 // late.
 func TestNewSigningKeysLoseNothing(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan})
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		registered := []*mesh.Agent{m.Register("alpha.test", "first", 86400)}
 		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(registered...) })

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -18,7 +19,7 @@ func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 
 		var acknowledged []*mesh.Agent
-		for round := range full(3, 1) {
+		for round := range directorytest.Sample(3, 1) {
 			stop, done := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(done)

@@ -18,6 +18,7 @@ import (
 	"filippo.io/torchwood"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -172,7 +173,7 @@ func TestEveryNodeShowsOneLedger(t *testing.T) {
 			}
 		}
 
-		for cycle := range full(20, 5) {
+		for cycle := range directorytest.Sample(20, 5) {
 			m.Register(domain.Name, fmt.Sprint("agent-", cycle), 86400)
 
 			victim := domain.Nodes[random.IntN(3)]
@@ -216,7 +217,7 @@ func TestEveryNodeShowsOneLedger(t *testing.T) {
 // Requirement: LOG-019, LOG-012
 func TestANewEpochBeginsANewLedger(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Nodes: full(3, 1), Seed: seed, Link: wan})
+		m := mesh.Start(t, mesh.Options{Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan})
 		node := m.Domains[0].Nodes[0]
 		kept := m.Register("alpha.test", "kept", 86400)
 		backup := m.Backup("alpha.test")

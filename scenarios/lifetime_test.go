@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -21,7 +22,7 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 		long := m.Register("beta.test", "long", 600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(short, long) })
 		peer := m.Domain("beta.test").Nodes[0]
-		refreshes := full(60, 10)
+		refreshes := directorytest.Sample(60, 10)
 		began := time.Now()
 		before := peer.Received("alpha.test")["applied"]
 

@@ -13,6 +13,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -29,7 +30,7 @@ func TestLinearizableReadsAreNeverStale(t *testing.T) {
 		stop := h.start(t, m, seed, "linearizable")
 
 		rng := rand.New(rand.NewPCG(seed, 1))
-		for _, f := range rng.Perm(len(faults))[:full(len(faults), 2)] {
+		for _, f := range rng.Perm(len(faults))[:directorytest.Sample(len(faults), 2)] {
 			time.Sleep(time.Second)
 			leader := m.Domain("alpha.test").Leader()
 			before, _ := h.answers()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -35,7 +36,7 @@ func TestACutMeshHeals(t *testing.T) {
 		}
 
 		w.m = mesh.Start(t, mesh.Options{
-			Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week,
+			Domains: 3, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week,
 			SVIDs:     2*w.day + time.Hour,
 			Configure: func(c *config.Config) { c.Lifetimes.Max = 30 * 86400 },
 		})

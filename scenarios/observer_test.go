@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -68,7 +69,7 @@ func newObserver(t *testing.T, seed uint64) *observer {
 	o := &observer{T: t, m: m, node: m.Domain("alpha.test").Nodes[0], rng: rand.New(rand.NewPCG(seed, 14))}
 
 	kinds := []*[]*subject{&o.shown, &o.hidden, &o.nobodies}
-	for i := range full(90, 18) {
+	for i := range directorytest.Sample(90, 18) {
 		s := &subject{name: o.word("n"), capability: o.word("c"), word: o.word("w")}
 		s.rid = directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(o.rng.Uint32()), byte(i)})
 

@@ -1,11 +1,9 @@
 package scenarios
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +21,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // program builds the real binary once for all stories that run processes.
@@ -32,14 +31,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 
-	path := filepath.Join(dir, "roster")
-
-	out, err := exec.Command("go", "build", "-o", path, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-
-	return path, nil
+	return launch.Build(context.Background(), dir)
 })
 
 // admin asks admin listeners on loopback.
@@ -51,8 +43,8 @@ type processes struct {
 	dir  string
 	path string
 	*dev.Mesh
-	started map[string]*exec.Cmd // nodes that were started again, by id
-	held    map[string][]int     // sockets at the ports of killed nodes, by id
+	started map[string]*launch.Process // nodes that were started again, by id
+	held    map[string][]int           // sockets at the ports of killed nodes, by id
 }
 
 // starting is held while a mesh of processes starts. Between when its ports are chosen
@@ -87,7 +79,8 @@ func startProgram(t *testing.T, flags ...string) *processes {
 func startRelease(t *testing.T, path string, flags ...string) *processes {
 	t.Helper()
 
-	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*exec.Cmd{}, held: map[string][]int{}}
+	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*launch.Process{},
+		held: map[string][]int{}}
 	t.Cleanup(func() {
 		for id := range p.held {
 			p.release(id)
@@ -95,36 +88,32 @@ func startRelease(t *testing.T, path string, flags ...string) *processes {
 	})
 	starting.Lock()
 	defer starting.Unlock()
-	command := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
-	t.Cleanup(func() { p.end(command) })
-	p.eventually(time.Minute, "the mesh is ready", func() error {
-		m, err := dev.ReadMesh(p.dir)
-		if err == nil && !m.Ready {
-			err = errors.New("not ready")
-		}
 
-		p.Mesh = m
+	process, mesh, err := launch.Mesh(t.Context(), path, p.dir, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
 
-		return err
-	})
+	t.Cleanup(func() { p.end(process) })
+
+	p.Mesh = mesh
 
 	return p
 }
 
-func (p *processes) run(args ...string) *exec.Cmd {
+func (p *processes) run(args ...string) *launch.Process {
 	p.t.Helper()
-	cmd := exec.Command(p.path, args...)
 
-	cmd.Stdout, cmd.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
-	if err := cmd.Start(); err != nil {
+	process, err := launch.Start(exec.Command(p.path, args...))
+	if err != nil {
 		p.t.Fatal(err)
 	}
 
-	return cmd
+	return process
 }
 
 // runAs is run by an identity of a domain, such as agent-ada, at its first node.
-func (p *processes) runAs(domain int, who string, args ...string) *exec.Cmd {
+func (p *processes) runAs(domain int, who string, args ...string) *launch.Process {
 	p.t.Helper()
 
 	d := p.Domains[domain]
@@ -134,23 +123,21 @@ func (p *processes) runAs(domain int, who string, args ...string) *exec.Cmd {
 		"--cert", identity+".pem", "--key", identity+".key")...)
 }
 
-// end asks a process to end, by its id, and waits for that.
-func (p *processes) end(cmd *exec.Cmd) {
+// end asks a process to end, and waits for that.
+func (p *processes) end(process *launch.Process) {
 	p.t.Helper()
 
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	p.await(cmd)
+	if err := process.Stop(); err != nil {
+		p.t.Error(err)
+	}
 }
 
 // await waits for the end of a process that was asked to end.
-func (p *processes) await(cmd *exec.Cmd) {
+func (p *processes) await(process *launch.Process) {
 	p.t.Helper()
 
-	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-	defer kill.Stop()
-
-	if err := cmd.Wait(); err != nil {
-		p.t.Errorf("%v: %v\n%s", cmd.Args, err, cmd.Stderr)
+	if err := process.Wait(); err != nil {
+		p.t.Error(err)
 	}
 }
 
@@ -158,14 +145,9 @@ func (p *processes) await(cmd *exec.Cmd) {
 func (p *processes) kill(n dev.Node) {
 	p.t.Helper()
 
-	if cmd, again := p.started[n.ID]; again {
+	if process, again := p.started[n.ID]; again {
 		delete(p.started, n.ID)
-
-		if err := cmd.Process.Kill(); err != nil {
-			p.t.Fatal(err)
-		}
-
-		_ = cmd.Wait()
+		process.Kill()
 	} else if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
@@ -183,15 +165,22 @@ func (p *processes) restart(n dev.Node) {
 // restartUntil starts a killed node again and waits for a condition.
 func (p *processes) restartUntil(n dev.Node, condition string, holds func(dev.Node) error) {
 	p.t.Helper()
-	cmd := p.run("serve", "--config", n.Config)
-	p.started[n.ID] = cmd
-	p.t.Cleanup(func() {
-		if p.started[n.ID] == cmd {
-			p.end(cmd)
-		}
-	})
+	p.serve(n)
 	p.eventually(time.Minute, n.ID+" is "+condition, func() error { return holds(n) })
 	p.release(n.ID)
+}
+
+// serve starts a node that doesn't run, and ends it with the test unless it was killed before.
+func (p *processes) serve(n dev.Node, flags ...string) {
+	p.t.Helper()
+
+	process := p.run(append([]string{"serve", "--config", n.Config}, flags...)...)
+	p.started[n.ID] = process
+	p.t.Cleanup(func() {
+		if p.started[n.ID] == process {
+			p.end(process)
+		}
+	})
 }
 
 // ready returns nil when a node says that it is.

@@ -1,15 +1,14 @@
 package scenarios
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // Two domains start, peer, take registrations, let a node in, hand their leadership over, remove the node
@@ -22,7 +21,7 @@ func TestAHealthyLifeWritesNoWarning(t *testing.T) {
 
 	var (
 		p      *processes
-		joined *exec.Cmd
+		joined *launch.Process
 	)
 
 	t.Cleanup(func() {
@@ -30,7 +29,7 @@ func TestAHealthyLifeWritesNoWarning(t *testing.T) {
 			return
 		}
 
-		logs := map[string]string{"the node that joined": joined.Stderr.(*bytes.Buffer).String()}
+		logs := map[string]string{"the node that joined": joined.Output()}
 		for _, d := range p.Domains {
 			for _, n := range d.Nodes[:3] {
 				logs[n.ID] = p.logOf(n)
@@ -85,7 +84,7 @@ func TestAHealthyLifeWritesNoWarning(t *testing.T) {
 
 	p.must(0, 0, "raft", "remove", fourth.ID)
 	p.eventually(20*time.Second, "the removed node says so", func() error {
-		if log := joined.Stderr.(*bytes.Buffer).String(); !strings.Contains(log, "was removed from its domain") {
+		if log := joined.Output(); !strings.Contains(log, "was removed from its domain") {
 			return errors.New(log)
 		}
 

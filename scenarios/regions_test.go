@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -30,7 +31,7 @@ func TestThreeRegions(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: regions, Log: log})
 		domain := m.Domain("alpha.test")
 
-		took := writeEverywhere(m, domain, full(50, 20))
+		took := writeEverywhere(m, domain, directorytest.Sample(50, 20))
 		p99 := took[len(took)*99/100]
 
 		if p99 > 400*time.Millisecond {
@@ -38,7 +39,7 @@ func TestThreeRegions(t *testing.T) {
 		}
 
 		var gaps []time.Duration
-		for round := range long(40, full(8, 4)) {
+		for round := range long(40, directorytest.Sample(8, 4)) {
 			gap := surviveLeader(m, domain, fmt.Sprint("after-", round), round%2 == 1)
 			gaps = append(gaps, gap)
 
@@ -55,7 +56,7 @@ func TestThreeRegions(t *testing.T) {
 			t.Errorf("%d elections are in the logs; %d leaders died", before, len(gaps))
 		}
 
-		day := time.Duration(long(24*60, full(30, 5))) * time.Minute
+		day := time.Duration(long(24*60, directorytest.Sample(30, 5))) * time.Minute
 		m.Sleep(day)
 
 		if n := log.elections.Load() - before; n > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -63,7 +64,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		registering := flow(m, "alpha.test")
 		defer registering.stop()
-		pairs := long(len(names)*len(names), full(5, 2))
+		pairs := long(len(names)*len(names), directorytest.Sample(5, 2))
 
 		order := rng.Perm(len(names) * len(names))
 		for _, p := range order[:pairs] {

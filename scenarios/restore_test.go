@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -24,7 +25,7 @@ import (
 // Requirement: MESH-010, MESH-019, MESH-022
 func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan})
 		beta := m.Domain("beta.test").Nodes[0]
 		gamma := m.Domain("gamma.test").Nodes[0]
 		put := func(name string, lifetime uint32) *mesh.Agent { return m.Register("alpha.test", name, lifetime) }
@@ -48,8 +49,8 @@ func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 			t.Errorf("a backup that is older than the domain: %v", err)
 		}
 
-		dead := m.Domain("alpha.test").Nodes[full(3, 1)-1]
-		if full(3, 1) > 1 {
+		dead := m.Domain("alpha.test").Nodes[directorytest.Sample(3, 1)-1]
+		if directorytest.Sample(3, 1) > 1 {
 			dead.Kill()
 		}
 
@@ -304,7 +305,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 // Requirement: MESH-010, MESH-019
 func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		kept := m.Register("alpha.test", "kept", 86400)
 		lost := m.Register("alpha.test", "lost", 86400)

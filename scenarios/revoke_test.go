@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -17,7 +18,7 @@ import (
 // Requirement: TRUST-010
 func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 	runStory(t, 2, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		peers := slices.Concat(m.Domain("beta.test").Nodes, m.Domain("gamma.test").Nodes)
 

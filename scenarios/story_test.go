@@ -11,14 +11,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/roster-mesh/roster/scenarios/home"
+	"github.com/roster-mesh/roster/directory/directorytest"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(300) // stories make much garbage: saves a fifth of their time
 
-	remove, err := home.Isolate()
+	remove, err := launch.Isolate()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -33,16 +34,11 @@ func TestMain(m *testing.M) {
 // wan is the network of the stories without faults.
 var wan = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.001}
 
-// stories reports whether stories run in full: STORIES asks for it, or STORY_LONG for more.
-func stories() bool {
-	return !testing.Short() && (os.Getenv("STORIES") != "" || os.Getenv("STORY_LONG") != "")
-}
-
 // story skips a test that takes minutes with its like, unless stories run in full.
 func story(t *testing.T) {
 	t.Helper()
 
-	if !stories() {
+	if !directorytest.Full() {
 		t.Skip("a long story; make stories runs it")
 	}
 }
@@ -50,7 +46,7 @@ func story(t *testing.T) {
 // runStory runs a story in a bubble of its own for each seed: n in full, else one, or
 // STORY_SEEDS of them.
 func runStory(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
-	n = full(n, 1)
+	n = directorytest.Sample(n, 1)
 	if s, err := strconv.Atoi(os.Getenv("STORY_SEEDS")); err == nil {
 		n = s
 	}
@@ -70,15 +66,6 @@ func runStory(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 func long(n, usual int) int {
 	if os.Getenv("STORY_LONG") == "" {
 		return usual
-	}
-
-	return n
-}
-
-// full returns n where stories run in full, else short.
-func full(n, short int) int {
-	if !stories() {
-		return short
 	}
 
 	return n

@@ -5,21 +5,20 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A runningMesh is a development mesh of real processes, sockets and disks.
@@ -64,42 +63,21 @@ func startMeshWith(t *testing.T, change func(text string) string, flags ...strin
 func startMeshIn(t *testing.T, dir string, flags []string) (m *runningMesh, stop func()) {
 	t.Helper()
 
-	if os.Getenv("STORIES") == "" && os.Getenv("STORY_LONG") == "" {
+	if !directorytest.Full() {
 		t.Skip("a long story; make stories runs it")
 	}
 
-	args := append([]string{"dev", "--processes", "--port", "0", "--dir", dir, "--sample", "0", "--limits"}, flags...)
-	cmd := exec.Command(programPath, args...)
-
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	must(t, cmd.Start())
+	process, mesh, err := launch.Mesh(t.Context(), programPath, dir, append([]string{"--limits"}, flags...)...)
+	must(t, err)
 
 	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-		defer kill.Stop()
-
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%q: %v\n%s", args, err, &said)
+		if err := process.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
-
 	t.Cleanup(stop)
 
-	m = &runningMesh{t: t}
-	eventually(t, time.Minute, "the mesh is ready", func() error {
-		state, err := dev.ReadMesh(dir)
-		if err == nil && !state.Ready {
-			err = errors.New("not ready")
-		}
-
-		m.Mesh = state
-
-		return err
-	})
-
-	return m, stop
+	return &runningMesh{t, mesh}, stop
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.

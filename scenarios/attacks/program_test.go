@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/scenarios/home"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // commandTimeout bounds one call of the program.
@@ -23,7 +23,7 @@ var programPath string // of the real binary
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	remove, err := home.Isolate()
+	remove, err := launch.Isolate()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -37,11 +37,8 @@ func runTests(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 
-	programPath = filepath.Join(dir, "roster")
-
-	build := exec.Command("go", "build", "-o", programPath, "github.com/roster-mesh/roster/cmd/roster")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
+	if programPath, err = launch.Build(context.Background(), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 

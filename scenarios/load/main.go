@@ -18,13 +18,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A section is a group of measurements with a time limit.
@@ -146,13 +146,10 @@ func run(ctx context.Context, options options) (err error) {
 	}
 
 	if b.binary == "" {
-		b.binary = filepath.Join(b.dir, "roster")
 		b.note("building roster")
 
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", b.binary,
-			"github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("build roster: %w\n%s", err, out)
+		if b.binary, err = launch.Build(ctx, b.dir); err != nil {
+			return err
 		}
 	}
 

@@ -10,14 +10,15 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
-// A process is one that this program started, and ends by its id.
+// A process is one that this program started, with its log.
 type process struct {
+	*launch.Process
 	name string
-	cmd  *exec.Cmd
 	log  *os.File
-	done chan struct{} // closed once it has ended
 }
 
 // begin starts a program whose output goes to the end of a file.
@@ -27,34 +28,27 @@ func begin(name, logFile, program string, args ...string) (*process, error) {
 		return nil, err
 	}
 
-	p := &process{name: name, cmd: exec.Command(program, args...), log: log, done: make(chan struct{})}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = log, log
 
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
+	started, err := launch.Start(cmd)
+	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 
-	go func() {
-		_ = p.cmd.Wait() // how it ended is for its log to say
-		close(p.done)
-	}()
-
-	return p, nil
+	return &process{started, name, log}, nil
 }
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // kill ends it without warning and waits.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended by itself
-	<-p.done
+	p.Kill()
 	_ = p.log.Close()
 }
 
 // suspend stops it, until resume.
-func (p *process) suspend() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) suspend() error { return p.Signal(syscall.SIGSTOP) }
 
-func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *process) resume() error { return p.Signal(syscall.SIGCONT) }
 
 // end asks it to end, and kills it when it doesn't.
 func (p *process) end() {
@@ -62,19 +56,14 @@ func (p *process) end() {
 		return
 	}
 
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-		_ = p.log.Close()
-	case <-time.After(20 * time.Second):
-		p.kill()
-	}
+	_ = p.Stop() // how it ended is for its log to say
+	_ = p.log.Close()
 }
 
 // running returns an error once it has ended.
 func (p *process) running() error {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		tail, _ := os.ReadFile(p.log.Name())
 		return fmt.Errorf("%s has ended: %s", p.name, bytes.TrimSpace(tail[max(0, len(tail)-2000):]))
 	default:
@@ -87,14 +76,14 @@ const clockTick = 10 * time.Millisecond
 
 // cpu returns the processor time that it has used.
 func (p *process) cpu() (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return 0, err
 	}
 
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:]) // the name before may hold anything
 	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat is not as it should be", p.pid())
+		return 0, fmt.Errorf("/proc/%d/stat is not as it should be", p.PID())
 	}
 
 	user, err1 := strconv.ParseInt(string(fields[11]), 10, 64)
@@ -139,7 +128,7 @@ func (p *process) idle(ctx context.Context) error {
 
 // resident returns its memory in bytes: now, and at its highest.
 func (p *process) resident() (now, highest int64, err error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -171,7 +160,7 @@ func (p *process) resident() (now, highest int64, err error) {
 // own returns the process's private memory, without mapped files, which the kernel can
 // reclaim.
 func (p *process) own() (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0, err
 	}

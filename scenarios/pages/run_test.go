@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // The bounds of waits, for a machine with much else to do.
@@ -151,9 +153,8 @@ func newLibrary(t *testing.T) *library {
 		t.Fatal(err)
 	}
 
-	build := exec.Command("go", "build", "-o", bin, "github.com/roster-mesh/roster/cmd/roster")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if _, err := launch.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
 	}
 
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOFLAGS", "GOPROXY"} {
@@ -336,34 +337,23 @@ func (lib *library) mesh() string {
 		return dir
 	}
 
-	log, err := os.Create(filepath.Join(lib.dir, "dev.log"))
+	dev := exec.Command(filepath.Join(lib.dir, "bin", "roster"), "dev", "--port", "0", "--dir", dir)
+	dev.Env = lib.environment(lib.dir)
+
+	mesh, err := launch.Start(dev)
 	if err != nil {
 		lib.t.Fatal(err)
 	}
-	defer log.Close()
 
-	mesh := exec.Command(filepath.Join(lib.dir, "bin", "roster"), "dev", "--port", "0", "--dir", dir)
-	mesh.Env = lib.environment(lib.dir)
-	mesh.Stdout = log
-	mesh.Stderr = log
-
-	if err := mesh.Start(); err != nil {
-		lib.t.Fatal(err)
-	}
-
-	lib.t.Cleanup(func() {
-		_ = mesh.Process.Signal(syscall.SIGTERM)
-		_ = mesh.Wait()
-	})
+	lib.t.Cleanup(func() { _ = mesh.Stop() }) // pages may have ended nodes of it
 
 	for deadline := time.Now().Add(meshTimeout); ; {
-		said, err := os.ReadFile(log.Name())
-		if err == nil && bytes.Contains(said, []byte("Ctrl-C ends the mesh")) {
+		if strings.Contains(mesh.Output(), "Ctrl-C ends the mesh") {
 			return dir
 		}
 
 		if time.Now().After(deadline) {
-			lib.t.Fatalf("the mesh isn't ready: %s", said)
+			lib.t.Fatalf("the mesh isn't ready: %s", mesh.Output())
 		}
 
 		time.Sleep(50 * time.Millisecond)

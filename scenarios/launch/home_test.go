@@ -1,11 +1,11 @@
-package home_test
+package launch_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/roster-mesh/roster/scenarios/home"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 func TestNothingOfTheUsersIsSeen(t *testing.T) {
@@ -20,7 +20,7 @@ func TestNothingOfTheUsersIsSeen(t *testing.T) {
 	t.Setenv("ROSTER_CONTEXT", "production")
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", "unix:///run/spire/agent.sock")
 
-	remove, err := home.Isolate()
+	remove, err := launch.Isolate()
 	if err != nil {
 		t.Fatal(err)
 	}

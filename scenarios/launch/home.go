@@ -1,6 +1,4 @@
-// Package home gives tests that start the program a home of their own: what the person who
-// runs them has saved or set changes no test, and no test changes it.
-package home
+package launch
 
 import (
 	"errors"
