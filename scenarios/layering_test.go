@@ -248,8 +248,7 @@ var layers = map[string][]string{
 	"scenarios/launch":  {"node/dev"},           // processes of tests and loads
 	"scenarios/mutants": {},
 	"scenarios/pages":   {"scenarios/launch"}, // runs the binary
-	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
-		"directory/signed", "scenarios/launch"},
+	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/launch"},
 }
 
 // lower lists the packages of floors 1 and 2. Their tests may import each other, and all tests directorytest.

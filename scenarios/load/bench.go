@@ -12,8 +12,7 @@ type options struct {
 	full     bool
 	turn     time.Duration // of one side in one round
 	rounds   int
-	size     int // registrations of the sections that are about many
-	kills    int
+	size     int    // registrations of the sections that are about many
 	binary   string // roster
 	json     string
 	keep     string // directory that keeps a filled data directory between runs

@@ -5,7 +5,7 @@
 //
 //	go run ./scenarios/load                              # some minutes, small sizes
 //	go run ./scenarios/load -full                        # the full sizes; long
-//	go run ./scenarios/load -sections registrations,kills -time 10s -rounds 5
+//	go run ./scenarios/load -sections registrations,lookups -time 10s -rounds 5
 //
 // Both sides of a comparison are measured in turns (A B A B), and the ratio is the median
 // over the rounds, because the speed of a shared machine drifts. A missed bar is reported
@@ -48,10 +48,6 @@ var sections = []section{
 	{"sync", 30 * time.Minute, firstSync, false},
 	{"foreign", 40 * time.Minute, foreign, false},
 	{"siblings", 40 * time.Minute, siblings, false},
-	{"flood", 10 * time.Minute, flood, false},
-	{"slow", 10 * time.Minute, slow, false},
-	{"kills", 15 * time.Minute, kills, false},
-	{"lost", 30 * time.Minute, lost, false},
 }
 
 func main() {
@@ -88,7 +84,6 @@ func parse() options {
 	flag.DurationVar(&o.turn, "time", 0, "how long one side is measured in one round (3s; 10s with -full)")
 	flag.IntVar(&o.rounds, "rounds", 0, "how many rounds (3; 5 with -full)")
 	flag.IntVar(&o.size, "size", 0, "registrations of the sections about many (20,000; 1,000,000 with -full)")
-	flag.IntVar(&o.kills, "kills", 0, "how often a leader is killed (5; 30 with -full)")
 	flag.StringVar(&o.binary, "roster", "", "the program to measure; built from this module where it isn't given")
 	flag.StringVar(&o.json, "json", "", "a file for the results in JSON")
 	flag.StringVar(&o.keep, "keep", "", "a directory in which the filled directories stay for the next run")
@@ -105,7 +100,7 @@ func parse() options {
 	for _, d := range []struct {
 		value       *int
 		short, full int
-	}{{&o.rounds, 3, 5}, {&o.size, 20_000, 1_000_000}, {&o.kills, 5, 30}} {
+	}{{&o.rounds, 3, 5}, {&o.size, 20_000, 1_000_000}} {
 		if *d.value == 0 {
 			*d.value = d.short
 			if o.full {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/roster-mesh/roster/scenarios/launch"
@@ -44,11 +43,6 @@ func (p *process) kill() {
 	p.Kill()
 	_ = p.log.Close()
 }
-
-// suspend stops it, until resume.
-func (p *process) suspend() error { return p.Signal(syscall.SIGSTOP) }
-
-func (p *process) resume() error { return p.Signal(syscall.SIGCONT) }
 
 // end asks it to end, and kills it when it doesn't.
 func (p *process) end() {
