@@ -183,14 +183,11 @@ func acceptedAs(with directory.Peering, expected []string, already bool) (wire.A
 
 // invitingDomain is the domain that made a token, by the bundle whose hash the token has.
 func (ps *peers) invitingDomain(ctx context.Context, token *apioperator.Token) (directory.Peering, error) {
-	var bundle []byte
-	if token.NeedsBundle() {
-		var err error
-		if bundle, err = ps.invitedBundle(ctx, token); err != nil {
-			return directory.Peering{}, directory.Refuse(problem.Upstream,
-				"the bundle of %s can't be fetched from the token's addresses, so nothing was changed: %w",
-				token.Domain, err)
-		}
+	bundle, err := ps.invitedBundle(ctx, token)
+	if err != nil {
+		return directory.Peering{}, directory.Refuse(problem.Upstream,
+			"the bundle of %s can't be fetched from the token's addresses, so nothing was changed: %w",
+			token.Domain, err)
 	}
 
 	inviting, err := token.Peering(ps.cfg.TrustDomain, bundle)

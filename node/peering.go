@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"net"
 	"net/http"
@@ -72,15 +71,9 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 		return made, err
 	}
 
-	var secret string // the operator has it
-	if hash.IsZero() {
-		secret = rand.Text()
-		hash = directory.HashOf([]byte(secret))
-	}
-
 	until := time.Now().Add(life).Truncate(time.Second)
 	token := apioperator.Token{Domain: us.Domain.Name(), Addresses: ps.invitingAddresses(&us),
-		BundleHash: sha256.Sum256(us.Bundle), Secret: secret, Until: until.Unix()}
+		BundleHash: sha256.Sum256(us.Bundle), Until: until.Unix()} // the operator appends the secret
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprints: fingerprintsOf(us)}
 
 	return made, ps.agreements.Invite(ctx, peer, hash, until)

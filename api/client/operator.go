@@ -234,18 +234,17 @@ func (o *Operator) Accept(ctx context.Context, token string, fingerprints ...str
 }
 
 // Redeem shows an invitation's secret to the domain that made it, with p, which is
-// the invited domain's own side. It returns the inviting domain's side; the zero value from
-// an earlier release, whose tokens describe it.
+// the invited domain's own side. It returns the inviting domain's side.
 func (c *Client) Redeem(ctx context.Context, secret string, p Peering) (wire.Redemption, error) {
 	p.State, p.Mesh = "", false // the inviting domain's to say
 
-	body, err := json.Marshal(wire.RedeemRequest{Peering: p, Secret: secret, Describe: true})
+	body, err := json.Marshal(wire.RedeemRequest{Peering: p, Secret: secret})
 	if err != nil {
 		return wire.Redemption{}, err
 	}
 
 	reply, err := c.do(ctx, &request{method: http.MethodPost, target: wire.RedeemPath, body: body, repeat: once})
-	if err != nil || reply.Status == http.StatusNoContent {
+	if err != nil {
 		return wire.Redemption{}, err
 	}
 

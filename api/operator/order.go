@@ -153,7 +153,7 @@ func ordersPeering(own spiffeid.TrustDomain, path string, change *directory.Peer
 }
 
 // ordersInvitation compares a peering with the invitation that the operator asks for. The operator
-// chooses the secret, unless the request is of an earlier release, and how long it may be shown.
+// chooses the secret, and how long it may be shown.
 func ordersInvitation(next directory.Peering, r *directory.OperatorRequest) bool {
 	var in wire.InviteRequest
 	if !decode(r, &in) || in.Domain != next.Domain.Name() {
@@ -166,11 +166,8 @@ func ordersInvitation(next directory.Peering, r *directory.OperatorRequest) bool
 	}
 
 	secret, err := directory.ParseHash(in.SecretHash)
-	if in.SecretHash != "" && (err != nil || secret != next.Secret) {
-		return false
-	}
 
-	return !next.Secret.IsZero() && next.Equal(directory.Peering{
+	return err == nil && !secret.IsZero() && secret == next.Secret && next.Equal(directory.Peering{
 		Domain: next.Domain, State: directory.PeeringPending, Secret: next.Secret, Until: next.Until,
 	})
 }
@@ -184,7 +181,7 @@ func ordersAcceptance(own spiffeid.TrustDomain, was, next directory.Peering, r *
 	}
 
 	token, err := ParseToken(in.Token)
-	if err != nil || token.NeedsBundle() && sha256.Sum256(next.Bundle) != token.BundleHash {
+	if err != nil || sha256.Sum256(next.Bundle) != token.BundleHash {
 		return false
 	}
 

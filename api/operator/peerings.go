@@ -103,12 +103,10 @@ func (h *Peerings) Invite(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	var secret directory.Hash
-	if in.SecretHash != "" {
-		if secret, err = directory.ParseHash(in.SecretHash); err != nil || secret.IsZero() {
-			return directory.Refuse(directory.BadRequest,
-				"secret_hash must be the SHA-256 of a secret in base64url").At("/secret_hash")
-		}
+	secret, err := directory.ParseHash(in.SecretHash)
+	if err != nil || secret.IsZero() {
+		return directory.Refuse(directory.BadRequest,
+			"secret_hash must be the SHA-256 of a secret in base64url").At("/secret_hash")
 	}
 
 	invitation, err := h.Peers.Invite(call.Context(), peer, life, secret)
@@ -218,10 +216,6 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	h.logChange(call, "redeemed", peering.Domain.Name())
-
-	if !in.Describe {
-		return response.NoContent(w)
-	}
 
 	return response.Status(w, call, wire.Redemption{Peering: WirePeering(own), Used: used})
 }

@@ -446,9 +446,6 @@ type Peering struct {
 type RedeemRequest struct {
 	Peering
 	Secret string `json:"secret"`
-	// Describe asks for a Redemption. Without it the answer is 204, as earlier releases expect:
-	// their tokens have the description.
-	Describe bool `json:"describe,omitzero"`
 }
 
 // A Redemption is the inviting domain's description of itself.
@@ -497,9 +494,8 @@ type InviteRequest struct {
 	// LifeSeconds is how long the invitation holds; 0 is an hour.
 	LifeSeconds int64 `json:"life,omitzero"`
 	// SecretHash is the SHA-256, in base64url, of the secret that completes the token: 26
-	// characters of base32. Only the operator knows the secret then. If it is empty, the node draws
-	// a secret.
-	SecretHash string `json:"secret_hash,omitzero"`
+	// characters of base32. Only the operator knows the secret.
+	SecretHash string `json:"secret_hash"`
 }
 
 // An Invitation is a token for another domain.

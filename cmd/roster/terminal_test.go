@@ -121,7 +121,7 @@ var terminalArguments = map[string][]string{
 	"ca renew":  {"--dir", "@doc"},
 	"ca bundle": {"--dir", "@doc"},
 
-	"peer accept":   {"roster-peer-2~x\u009b"},
+	"peer accept":   {"roster-peer-1~x\u009b"},
 	"peer evidence": {"beta.test"},
 	"peer export":   {"beta.test"},
 	"peer invite":   {"beta.test"},
