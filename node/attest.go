@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -18,8 +19,10 @@ const (
 	attestTimeout  = 10 * time.Second // of one write of the domain
 	attestRetry    = time.Second
 	attestInterval = time.Hour
-	attestLogEvery = time.Minute // a failure is logged, which repeats each second without a leader
 )
+
+// attestLines is the rate of log lines about a failure, which repeats each second without a leader.
+var attestLines = limit.Rate{PerSecond: 1. / 60, Burst: 1}
 
 // An attester keeps the node's signing key in the domain's key document: it attests the
 // key by every SVID that the node gets, and well before the newest attestation's chain
@@ -42,7 +45,7 @@ type attester struct {
 
 // run keeps the key attested until ctx ends.
 func (a *attester) run(ctx context.Context) {
-	var logged time.Time
+	lines := limit.NewLines[struct{}](1, attestLines)
 
 	for ctx.Err() == nil {
 		rotated := a.source.Changed()
@@ -57,9 +60,12 @@ func (a *attester) run(ctx context.Context) {
 		if err := do(ctx); err != nil {
 			wait = attestRetry
 
-			if ctx.Err() == nil && time.Since(logged) >= attestLogEvery {
-				logged = time.Now()
-				a.log.Warn("the signing key is not attested yet", "err", err)
+			if ctx.Err() != nil {
+				return
+			}
+
+			if skipped, due := lines.Take(struct{}{}); due {
+				a.log.Warn("the signing key is not attested yet", "skipped", skipped, "err", err)
 			}
 		}
 
