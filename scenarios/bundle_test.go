@@ -27,6 +27,8 @@ import (
 //
 // Requirement: TRUST-002, TRUST-004
 func TestAPeersNewCAIsFollowed(t *testing.T) {
+	story(t)
+
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{
 			Domains: 2, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan, Endpoints: true,
@@ -139,6 +141,8 @@ func TestABundleIsServed(t *testing.T) {
 //
 // Requirement: TRUST-002, TRUST-004
 func TestAPeersNewCAIsFollowedWithoutItsEndpoint(t *testing.T) {
+	story(t)
+
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Endpoints: true})
 		alpha := m.Domain("alpha.test")
@@ -173,6 +177,8 @@ func TestAPeersNewCAIsFollowedWithoutItsEndpoint(t *testing.T) {
 //
 // Requirement: MESH-019, TRUST-004
 func TestAPeerFindsADomainThatHasMoved(t *testing.T) {
+	story(t)
+
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Endpoints: true, NoGossip: true})
 		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]

@@ -17,6 +17,8 @@ import (
 //
 // Requirement: OPS-020
 func TestStrangersCloseNoPortToNodes(t *testing.T) {
+	story(t)
+
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		ctx, lift := context.WithCancel(t.Context())

@@ -14,6 +14,8 @@ import (
 //
 // Requirement: MESH-010
 func TestARemovedAgentStaysRemoved(t *testing.T) {
+	story(t)
+
 	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		removed := m.Register("alpha.test", "removed", 86400)
