@@ -208,7 +208,7 @@ var layers = map[string][]string{
 		"directory/names",
 		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
 		"directory/kinds", "directory/strictjson"},
-	"cmd/roster/ledger": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "directory",
+	"cmd/roster/ledger": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/webhook", "api/client", "directory",
 		"directory/checkpoint", "directory/ledger", "trust"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",

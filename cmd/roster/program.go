@@ -97,7 +97,7 @@ var (
 	localCommands = []string{"find", "serve", "config", "init", "ca", "dev", "snapshot inspect",
 		"snapshot keygen", "snapshot salvage", "policy check", "policy explain", "context list", "context use",
 		"context remove", "man", "version", "verify-release"}
-	unboundedCommands = []string{"watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
+	unboundedCommands = []string{"watch", "log watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
 )
 
 // aliases are other names by which people know a command.

@@ -125,6 +125,25 @@ func (s Session) UseContextOf(domain string) error {
 	return s.UseContext()
 }
 
+// InContext returns a session of the directory of a saved context, beside this one. Its caller closes the
+// directory.
+func (s Session) InContext(name string) (Session, error) {
+	if given := s.settings.givenFlags(); len(given) > 0 {
+		return Session{}, cli.Usage("%s doesn't go together with contexts as arguments", given[0])
+	}
+
+	d := NewDirectory(s.settings.getenv, s.settings.store.configDir)
+	d.bound = s.bound
+
+	if err := d.settings.flags.Set(flagContext, name); err != nil {
+		return Session{}, err
+	}
+
+	one := Session{s.Console, d}
+
+	return one, one.UseContext()
+}
+
 // BaseURL returns the directory's first address, https://HOST[:PORT].
 func (s Session) BaseURL() (string, error) {
 	all, err := s.settings.baseURLs(s.Program)

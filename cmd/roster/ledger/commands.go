@@ -86,6 +86,16 @@ func (s *source) policy(session connect.Session) (*checkpoint.Policy, error) {
 	return policy, nil
 }
 
+// served returns the policy that the directory serves for the log.
+func (s *source) served(c *cobra.Command, session connect.Session) (string, *checkpoint.Policy, error) {
+	log, err := openLog(c.Context(), session, s.epoch)
+	if err != nil {
+		return "", nil, err
+	}
+
+	return log.policy()
+}
+
 func checkpointCommand(session connect.Session) *cobra.Command {
 	var from source
 
@@ -123,21 +133,12 @@ witnesses that the domain names. Compare it with a source that you trust before 
 		Example: "  roster log policy > policy.txt",
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := openLog(c.Context(), session, from.epoch)
+			text, _, err := from.served(c, session)
 			if err != nil {
 				return err
 			}
 
-			text, err := log.get("/policy")
-			if err != nil {
-				return err
-			}
-
-			if _, err := checkpoint.ParsePolicy(string(text)); err != nil {
-				return cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
-			}
-
-			_, err = session.Stdout.Write(text)
+			_, err = io.WriteString(session.Stdout, text)
 
 			return err
 		},
@@ -226,7 +227,8 @@ func proveCommand(session connect.Session) *cobra.Command {
 
 			if index >= note.Size {
 				return cli.Failed(cli.ExitNotFound, "the log %s has %d entries, and none at index %d", note.Origin,
-					note.Size, index)
+					note.Size, index).
+					WithHint("The first index is 0. A newer entry has a proof once a checkpoint covers it.")
 			}
 
 			path, err := log.prove(note.Checkpoint, index)
@@ -280,8 +282,8 @@ extension of the earlier one, or not cosigned as the policy asks, 15 it is small
 					return cli.Failed(cli.ExitFormat, "cannot use the checkpoint %s: %w", args[0], err)
 				}
 
-				if err := compare(session, log, old, note); err != nil {
-					return err
+				if err := goesOn(log, old, note); err != nil {
+					return errors.Join(printEvidence(session, err, old, note), err)
 				}
 			}
 
@@ -300,19 +302,15 @@ extension of the earlier one, or not cosigned as the policy asks, 15 it is small
 	return cmd
 }
 
-// compare checks that a log goes on from an earlier checkpoint. Whether that one was signed by a
+// goesOn checks that a log goes on from an earlier checkpoint. Whether that one was signed by a
 // key of the policy is left open: keys change, and the caller kept it.
-func compare(session connect.Session, log *reader, old, note *checkpoint.Note) error {
+func goesOn(log *reader, old, note *checkpoint.Note) error {
 	switch {
 	case old.Origin != note.Origin:
 		return cli.Failed(exitRollback, "the earlier checkpoint is of the log %s, this one of %s", old.Origin,
 			note.Origin).
 			WithHint("A restore begins a new log, whose entry 0 names the old one; --epoch checks the old one.")
 	case old.Size == note.Size && old.Root != note.Root:
-		if _, err := fmt.Fprintf(session.Stdout, "%s\n%s", old, note); err != nil {
-			return err
-		}
-
 		return cli.Failed(exitEquivocation, "two checkpoints of %s with %d entries have different roots", note.Origin,
 			note.Size).WithHint("No honest log signs both. If the earlier one is signed by it, the two are evidence.")
 	case note.Size < old.Size:
@@ -325,6 +323,17 @@ func compare(session connect.Session, log *reader, old, note *checkpoint.Note) e
 		return cli.Failed(exitInclusion, "the log %s was changed: it is no extension of the %d entries that it had",
 			note.Origin, old.Size)
 	}
+
+	return err
+}
+
+// printEvidence prints two checkpoints that no honest log signs.
+func printEvidence(session connect.Session, err error, old, note *checkpoint.Note) error {
+	if cli.FailureOf(err).Code != exitEquivocation {
+		return nil
+	}
+
+	_, err = fmt.Fprintf(session.Stdout, "%s\n%s", old, note)
 
 	return err
 }
@@ -373,19 +382,14 @@ witnesses ask for: vkey, qpd and contact. The key's name is the origin of the lo
 		Example: "  roster log enroll --contact ops@alpha.test",
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := openLog(c.Context(), session, from.epoch)
+			_, policy, err := from.served(c, session)
 			if err != nil {
 				return err
 			}
 
-			text, err := log.get("/policy")
-			if err != nil {
-				return err
-			}
-
-			policy, err := checkpoint.ParsePolicy(string(text))
-			if err != nil {
-				return cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
+			if len(policy.Logs) > 1 {
+				session.Note("Each of %d nodes signs by a key of its own. Have the witness list all of them: with one "+
+					"key it refuses what the other nodes submit.", len(policy.Logs))
 			}
 
 			for _, l := range policy.Logs {

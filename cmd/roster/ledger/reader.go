@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -26,6 +27,7 @@ type reader struct {
 	ctx    context.Context
 	client *apiclient.Client
 	prefix string // of the log's epoch
+	again  func() // has the next request make a new connection, perhaps to another node
 }
 
 // openLog returns the reader of an epoch's log, 0 for the epoch at hand.
@@ -35,7 +37,7 @@ func openLog(ctx context.Context, session connect.Session, epoch uint64) (*reade
 		return nil, err
 	}
 
-	r := &reader{ctx: ctx, client: client, prefix: "/log/" + strconv.FormatUint(epoch, 10)}
+	r := &reader{ctx: ctx, client: client, prefix: "/log/" + strconv.FormatUint(epoch, 10), again: session.CloseIdle}
 	if epoch != 0 {
 		return r, nil
 	}
@@ -64,6 +66,32 @@ func (r *reader) get(path string) ([]byte, error) {
 	return reply.Body, nil
 }
 
+// Bounds of the patience with a node that lacks a part of the tree of another node's checkpoint.
+const (
+	partAttempts = 5
+	partPause    = 500 * time.Millisecond
+)
+
+// part reads a tile or entries. Behind one address there may be several nodes: one that is behind does not have yet
+// what the checkpoint of another one covers.
+func (r *reader) part(path string) (text []byte, err error) {
+	for attempt := range partAttempts {
+		if attempt > 0 {
+			r.again()
+
+			if !apiclient.Pause(r.ctx, partPause) {
+				return nil, r.ctx.Err()
+			}
+		}
+
+		if text, err = r.get(path); err == nil || !errors.Is(err, apiclient.ErrNotFound) {
+			return text, err
+		}
+	}
+
+	return nil, err
+}
+
 // checkpoint reads the log's checkpoint and judges it by a policy; nil is the log's own, which
 // shows no more than that the directory agrees with itself.
 func (r *reader) checkpoint(policy *checkpoint.Policy) (*checkpoint.Note, checkpoint.Judgement, error) {
@@ -73,17 +101,27 @@ func (r *reader) checkpoint(policy *checkpoint.Policy) (*checkpoint.Note, checkp
 	}
 
 	if policy == nil {
-		own, err := r.get("/policy")
-		if err != nil {
+		if _, policy, err = r.policy(); err != nil {
 			return nil, checkpoint.Judgement{}, err
-		}
-
-		if policy, err = checkpoint.ParsePolicy(string(own)); err != nil {
-			return nil, checkpoint.Judgement{}, cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
 		}
 	}
 
 	return judge(string(text), policy)
+}
+
+// policy reads the log's own policy.
+func (r *reader) policy() (string, *checkpoint.Policy, error) {
+	text, err := r.get("/policy")
+	if err != nil {
+		return "", nil, err
+	}
+
+	policy, err := checkpoint.ParsePolicy(string(text))
+	if err != nil {
+		return "", nil, cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
+	}
+
+	return string(text), policy, nil
 }
 
 // judge reads a checkpoint that must be signed as a policy says.
@@ -128,7 +166,7 @@ func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
 func (t tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	out := make([][]byte, len(wanted))
 	for i, tile := range wanted {
-		data, err := t.reader.get(tilePath(strconv.Itoa(tile.L), tile.N, tile.W))
+		data, err := t.reader.part(tilePath(strconv.Itoa(tile.L), tile.N, tile.W))
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +250,7 @@ func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(ent
 	for n := from / full; n*full < to; n++ {
 		width := min(c.Size-n*full, full)
 
-		bundle, err := r.get(tilePath("entries", int64(n), int(width)))
+		bundle, err := r.part(tilePath("entries", int64(n), int(width)))
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func (s *server) reader(t *testing.T) *reader {
 
 	client := apiclient.NewDirect("https://alpha.test", &http.Client{Transport: s})
 
-	return &reader{ctx: t.Context(), client: client, prefix: "/log/1"}
+	return &reader{ctx: t.Context(), client: client, prefix: "/log/1", again: func() {}}
 }
 
 // Requirement: LOG-016

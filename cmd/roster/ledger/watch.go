@@ -2,223 +2,317 @@ package ledger
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/webhook"
 	"github.com/roster-mesh/roster/directory/checkpoint"
-	"github.com/roster-mesh/roster/trust"
-)
-
-// The types of entries that are few and change who speaks for a domain; the others are statements and
-// batches of them.
-const (
-	typeStatement = 1
-	typeBatch     = 2
 )
 
 func watchCommand(session connect.Session) *cobra.Command {
-	w := &watcher{session: session}
+	var (
+		from source
+		hook webhook.Flags
+		m    = &monitor{session: session}
+	)
 
 	cmd := &cobra.Command{
-		Use:   "watch FILE",
-		Short: "Follow the log, and end when it breaks its word",
-		Long: `Follow the log from the checkpoint in FILE, which is made if it does not exist and replaced by each
-newer one: the command goes on there when it is started again. Each time it checks that the log
-was only appended to, and every new entry against the checkpoint. It prints an event for each key
-document, bundle, operator's command and begin of an epoch, and with --all for each entry; -o json
-prints one object a line.
+		Use:   "watch DIR [CONTEXT]...",
+		Short: "Follow logs of domains, and alarm when something changes or a log breaks its word",
+		Long: `Follow the logs of several domains, one for each saved context that is named, or the log of the
+directory that the flags name. Each time the command checks that a log was only appended to, and
+every new entry against the checkpoint. Servers are verified by the context's bundle, and
+checkpoints by --policy, a tlog-policy that may list several logs, or by the log's own policy.
 
-A directory that is away is asked again. The command ends when the log breaks its word, with the
-exit codes of "roster log check". One process follows one log: run one for each domain.`,
-		Example: "  roster log watch alpha.checkpoint --policy policy.txt\n" +
-			"  roster log watch alpha.checkpoint --all -o json",
-		Args: cli.Args("FILE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			if w.every < time.Second {
-				return cli.Usage("--every must be at least 1s, got %s", w.every)
+It prints an event for each key document, bundle, operator's command and begin of an epoch; for
+a change of the log's policy or of the domain's trust bundle; with --agent for each registration of
+a matching name that the directory shows, in any domain; when a log can't be read or does not
+satisfy the policy for the time of --silence, and when it is well again; with --all for each entry.
+-o json prints one object a line. --webhook sends each event to a receiver too (Standard Webhooks).
+
+DIR keeps, for each log, its newest checkpoint and what was seen: a command that is started again
+goes on there. An event has an id made of its contents: what the command reports again, because it
+was killed before it kept that it had, has the same id, in the output and as webhook-id.
+
+A log that breaks its word is reported and not followed any more; DIR/NAME.broken has the two
+checkpoints. The command ends when no log is left, or when it is interrupted, with the exit code
+of the first such log, as of "roster log check". A log stays broken until you remove the file.`,
+		Example: "  roster log watch state --policy policy.txt\n" +
+			"  roster log watch state alpha beta --agent 'payments*' -o json\n" +
+			"  roster log watch state alpha beta --webhook https://hooks.example/roster --secret hook.secret",
+		Args: func(c *cobra.Command, args []string) error {
+			return cli.Args("DIR")(c, args[:min(len(args), 1)])
+		},
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			switch {
+			case m.every < time.Second:
+				return cli.Usage("--every must be at least 1s, got %s", m.every)
+			case m.silence < m.every:
+				return cli.Usage("--silence must be at least as long as --every, %s, got %s", m.every, m.silence)
 			}
 
-			w.file = args[0]
-			w.table = cli.GrowingTable{Console: session.Console, Head: []string{"TIME", "EVENT", "INDEX", "LOG"}}
+			if m.sender, err = hook.Open(session.Console); err != nil {
+				return err
+			}
 
-			return w.run(c)
+			if m.policy, err = from.policy(session); err != nil {
+				return err
+			}
+
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return cli.Failed(cli.ExitFailed, "cannot keep checkpoints: %w", err)
+			}
+
+			sessions, err := sessionsOf(session, args[1:])
+			if err != nil {
+				return err
+			}
+
+			var all []*follower
+
+			for i, one := range sessions {
+				name := theLog
+				if len(args) > 1 {
+					name = args[1+i]
+					defer one.Close()
+				}
+
+				f := &follower{monitor: m, session: one, name: name, epoch: from.epoch,
+					file: filepath.Join(args[0], name)}
+				if err := f.load(); err != nil {
+					return err
+				}
+
+				all = append(all, f)
+			}
+
+			return m.run(c.Context(), all)
 		},
 	}
-	cmd.Flags().DurationVar(&w.every, "every", 10*time.Second, "`DURATION` between two looks")
-	cmd.Flags().BoolVar(&w.all, "all", false, "print statements and batches too")
-	w.source.addFlags(cmd, true)
+	cmd.Flags().DurationVar(&m.every, "every", 10*time.Second, "`DURATION` between two looks")
+	cmd.Flags().DurationVar(&m.silence, "silence", 5*time.Minute,
+		"`DURATION` after which a log that can't be read, or is not as the policy asks, is reported")
+	cmd.Flags().StringVar(&m.agent, "agent", "", "report registrations of this `NAME`, or PREFIX*, in any domain")
+	cmd.Flags().BoolVar(&m.all, "all", false, "print statements and batches too")
+	from.addFlags(cmd, true)
+	hook.Add(cmd)
 
 	return cmd
 }
 
-// A watcher follows one log.
-type watcher struct {
+// theLog is the name of the log of the connection's own directory.
+const theLog = "log"
+
+// sessionsOf returns a session for each context, or the one at hand.
+func sessionsOf(session connect.Session, contexts []string) (sessions []connect.Session, err error) {
+	if len(contexts) == 0 {
+		return []connect.Session{session}, nil
+	}
+
+	for i, name := range contexts {
+		if slices.Contains(contexts[:i], name) || name == theLog || name != filepath.Base(name) {
+			return nil, cli.Usage("the context %q can't be watched: its name is given twice, is no file name, or is "+
+				"%s, the log without a context", name, theLog)
+		}
+
+		one, err := session.InContext(name)
+		if err != nil {
+			return nil, err
+		}
+
+		sessions = append(sessions, one)
+	}
+
+	return sessions, nil
+}
+
+// A monitor follows several logs, and reports what it finds.
+type monitor struct {
 	session connect.Session
-	source  source
-	file    string
+	sender  *webhook.Sender    // nil without --webhook
+	policy  *checkpoint.Policy // nil for each log's own
 	every   time.Duration
+	silence time.Duration
+	agent   string
 	all     bool
 
-	policy *checkpoint.Policy
-	table  cli.GrowingTable
-	noted  error     // why the directory can't be asked, as the user was notified last
-	behind time.Time // since when the log is smaller than it was; zero if it isn't
+	printing sync.Mutex // guards the fields below
+	table    cli.GrowingTable
 }
 
-// run looks at the log until the command is interrupted or the log breaks its word.
-func (w *watcher) run(c *cobra.Command) (err error) {
-	if w.policy, err = w.source.policy(w.session); err != nil {
-		return err
-	}
-
-	if w.session.Format.IsTable() {
-		if err := w.table.PrintHead(); err != nil {
+// run follows the logs until ctx ends, none is left or the output or the receiver fails.
+func (m *monitor) run(ctx context.Context, all []*follower) error {
+	m.table = cli.GrowingTable{Console: m.session.Console, Head: []string{"TIME", "EVENT", "LOG", "INDEX", "DETAIL"}}
+	if m.session.Format.IsTable() {
+		if err := m.table.PrintHead(); err != nil {
 			return err
 		}
 	}
 
-	for looked := false; ; {
-		err := w.look(c.Context())
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 
-		switch {
-		case c.Context().Err() != nil:
-			return c.Context().Err()
-		case err == nil:
-			looked = true
+	errs := make([]error, len(all))
 
-			if w.noted != nil {
-				w.session.Note("The directory answers again.")
+	var following sync.WaitGroup
+	for i, f := range all {
+		following.Go(func() {
+			var broken *brokenError
+			if errs[i] = f.run(ctx); errs[i] != nil && !errors.As(errs[i], &broken) && ctx.Err() == nil {
+				stop(errs[i])
 			}
-
-			w.noted = nil
-		case !looked || !apiclient.Temporary(err): // a first failure most often means that the command line is wrong
-			return err
-		case !apiclient.SameCause(w.noted, err):
-			w.noted = err
-			w.session.Note("Cannot read the log: %s; trying again.", cli.FailureOf(err).Message)
-		}
-
-		if !apiclient.Pause(c.Context(), w.every) {
-			return c.Context().Err()
-		}
+		})
 	}
+
+	following.Wait()
+
+	return verdictOf(ctx, all, errs)
 }
 
-// look compares the log with the checkpoint that is kept, and keeps the newer one.
-func (w *watcher) look(ctx context.Context) error {
-	log, err := openLog(ctx, w.session, w.source.epoch)
-	if err != nil {
-		return err
+// verdictOf returns with which error the command ends: the first broken log, what made it end, or, when the
+// time of --timeout is over, a log that is not well.
+func verdictOf(ctx context.Context, all []*follower, errs []error) error {
+	for _, err := range errs {
+		var broken *brokenError
+		if errors.As(err, &broken) {
+			return broken.error
+		}
 	}
 
-	note, _, err := log.checkpoint(w.policy)
-	if err != nil {
-		return err
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return context.Cause(ctx)
 	}
 
-	old, err := w.kept()
-	if err != nil {
-		return err
-	}
-
-	from := note.Size // the first time there is nothing to compare with
-
-	switch {
-	case old == nil:
-		err = w.event("begun", note.Size, note.Origin)
-	case old.Origin != note.Origin: // a restore, whose first entry says so
-		from = 0
-		err = w.event("new log", 0, note.Origin)
-	case note.Size < old.Size && w.lags():
-		return nil
-	case old.Size == note.Size && old.Root == note.Root:
-		w.behind = time.Time{}
-		return nil
-	default:
-		w.behind = time.Time{}
-		from = old.Size
-		err = compare(w.session, log, old, note)
-	}
-
-	if err != nil {
-		return err
-	}
-
-	if err := w.entries(log, note, from); err != nil {
-		return err
-	}
-
-	if err := trust.WriteFile(w.file, []byte(note.String()), 0o644); err != nil {
-		return cli.Failed(cli.ExitFailed, "cannot keep the checkpoint: %w", err)
+	for _, f := range all {
+		if f.trouble != nil {
+			return cli.Failed(cli.ExitUnavailable, "the log %s was not read at the end: %w", f.name, f.trouble)
+		}
 	}
 
 	return nil
 }
 
-// lagsFor is how long a node of the domain may show less than another one has shown.
-const lagsFor = time.Minute
+// An event is what a monitor reports. Its ID is made of its contents.
+type event struct {
+	ID    string  `json:"id"`
+	At    string  `json:"at"`
+	Event string  `json:"event"`
+	Name  string  `json:"name"` // of the context
+	Log   string  `json:"log,omitempty"`
+	Index *uint64 `json:"index,omitempty"`
 
-// lags reports whether a smaller log may be that of a node that is behind.
-func (w *watcher) lags() bool {
-	if w.behind.IsZero() {
-		w.behind = time.Now()
-	}
+	// Of a registration whose name matches.
+	Agent  string `json:"agent,omitempty"`
+	Origin string `json:"origin,omitempty"`
+	RID    string `json:"rid,omitempty"`
 
-	return time.Since(w.behind) < lagsFor
+	Detail string `json:"detail,omitempty"`
 }
 
-// kept returns the checkpoint in the file; nil before the first.
-func (w *watcher) kept() (*checkpoint.Note, error) {
-	text, err := os.ReadFile(w.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // there is none yet
+// report prints an event, and has it delivered. The distinct parts make its ID with the kind and the name.
+func (m *monitor) report(ctx context.Context, e event, distinct ...string) error {
+	if err := m.send(ctx, e, distinct); err != nil {
+		return &reportError{err}
 	}
 
-	if err != nil {
-		return nil, cli.Failed(cli.ExitFailed, "cannot read the checkpoint: %w", err)
-	}
-
-	old, err := checkpoint.Parse(string(text))
-	if err != nil {
-		return nil, cli.Failed(cli.ExitFormat, "cannot use the checkpoint %s: %w", w.file, err)
-	}
-
-	return old, nil
+	return nil
 }
 
-// entries checks the entries from an index on, and prints events of them.
-func (w *watcher) entries(log *reader, note *checkpoint.Note, from uint64) error {
-	var failed error
+func (m *monitor) send(ctx context.Context, e event, distinct []string) error {
+	now := time.Now()
 
-	err := log.entries(note.Checkpoint, from, note.Size, func(e entry) {
-		if failed == nil && (w.all || e.Type != typeStatement && e.Type != typeBatch) {
-			failed = w.event(e.Kind, e.Index, note.Origin)
-		}
+	sum := sha256.Sum256([]byte(strings.Join(append(distinct, e.Event, e.Name, e.Log), "\x00")))
+	e.ID = "msg_" + hex.EncodeToString(sum[:16])
+	e.At = m.session.Time(now)
+
+	if err := m.print(e); err != nil {
+		return err
+	}
+
+	if m.sender == nil {
+		return nil
+	}
+
+	data, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+
+	return m.sender.Send(ctx, &webhook.Message{
+		ID: e.ID, Type: "log." + strings.ReplaceAll(e.Event, " ", "_"), At: now, Data: data,
 	})
-
-	return errors.Join(err, failed)
 }
 
-// event prints an event.
-func (w *watcher) event(what string, index uint64, origin string) error {
-	now := w.session.Time(time.Now())
+func (m *monitor) print(e event) error {
+	m.printing.Lock()
+	defer m.printing.Unlock()
 
-	if w.session.Format.IsTable() {
-		return w.table.PrintRow([]string{now, what, strconv.FormatUint(index, 10), origin})
+	if !m.session.Format.IsTable() {
+		return m.session.PrintValue(e, "", cli.Table{})
 	}
 
-	return w.session.PrintValue(struct {
-		At    string `json:"at"`
-		Event string `json:"event"`
-		Index uint64 `json:"index"`
-		Log   string `json:"log"`
-	}{now, what, index, origin}, "", cli.Table{})
+	index := ""
+	if e.Index != nil {
+		index = strconv.FormatUint(*e.Index, 10)
+	}
+
+	detail := e.Detail
+	if e.Agent != "" {
+		detail = fmt.Sprintf("%s of %s, %s", e.Agent, e.Origin, e.RID)
+	}
+
+	log := e.Log
+	if log == "" {
+		log = e.Name
+	}
+
+	return m.table.PrintRow([]string{e.At, e.Event, log, index, detail})
 }
+
+// matching returns the registrations that a directory shows of the name that is watched.
+func (m *monitor) matching(ctx context.Context, client *apiclient.Client) (found []apiclient.Item, err error) {
+	if m.agent == "" {
+		return nil, nil
+	}
+
+	page, err := client.Lookup(ctx, apiclient.LookupOptions{Agent: m.agent, Brief: true})
+	for err == nil && page != nil {
+		found = append(found, page.Agents...)
+		if len(found) > maxMatching {
+			return nil, cli.Usage("more than %d registrations match --agent %s; name a longer prefix", maxMatching,
+				m.agent)
+		}
+
+		page, err = client.Next(ctx, page)
+	}
+
+	return found, err
+}
+
+// maxMatching bounds the registrations whose names match.
+const maxMatching = 10_000
+
+// A brokenError is of a log that has broken its word: it has an exit code of its own.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
+
+// A reportError is of an event that could not be reported or kept: it ends the command.
+type reportError struct{ error }
+
+func (e *reportError) Unwrap() error { return e.error }

@@ -1,0 +1,329 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/webhook"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
+)
+
+// A domain is a directory with a log, which grows up to the size that is shown.
+type domain struct {
+	*server
+	seed   string // of the key
+	shown  int64
+	change func(*checkpoint.Checkpoint) // nil for the log's own
+	bundle string
+	agents []string
+	away   bool
+	lacks  int // so many requests for a tile or entries are answered 404
+}
+
+func newDomain(t *testing.T, shown int64) *domain {
+	t.Helper()
+	return &domain{server: newServer(t, 600), seed: "a", shown: shown, bundle: "{}"}
+}
+
+func (d *domain) key() ed25519.PrivateKey {
+	seed := directory.HashOf([]byte(d.seed))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func (d *domain) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.away {
+		return nil, io.ErrUnexpectedEOF
+	}
+
+	answer := func(status int, text string) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(text))}, nil
+	}
+
+	switch path := r.URL.Path; {
+	case path == "/log/checkpoint":
+		resp, err := answer(http.StatusFound, "")
+		resp.Header.Set("Location", "/log/1/checkpoint")
+
+		return resp, err
+	case path == "/log/1/checkpoint":
+		c := d.checkpoint(d.shown)
+		if d.change != nil {
+			d.change(&c)
+		}
+
+		return answer(http.StatusOK, checkpoint.Sign(c, d.key()))
+	case path == "/log/1/policy":
+		vkey := checkpoint.VerifierKey{Name: "alpha.test/roster/1", Type: checkpoint.TypeLog,
+			Key: d.key().Public().(ed25519.PublicKey)}
+
+		return answer(http.StatusOK, "log "+vkey.String()+"\nquorum none\n")
+	case path == "/bundles/alpha.test":
+		return answer(http.StatusOK, d.bundle)
+	case path == "/ad/l":
+		var items []string
+		for _, agent := range d.agents {
+			items = append(items, fmt.Sprintf(`{"agent":%q,"href":"/ad/r/beta.test/R-%s",`+
+				`"provenance":{"origin_authority":"beta.test"}}`, agent, agent))
+		}
+
+		return answer(http.StatusOK, `{"agents":[`+strings.Join(items, ",")+`]}`)
+	case d.lacks > 0:
+		d.lacks--
+		return answer(http.StatusNotFound, "")
+	}
+
+	return d.server.RoundTrip(r)
+}
+
+// A run is one start of the command.
+type run struct {
+	events []event
+	notes  string
+	err    error
+}
+
+func (r *run) kinds() string {
+	var kinds []string
+	for _, e := range r.events {
+		kinds = append(kinds, e.Event)
+	}
+
+	return strings.Join(kinds, ", ")
+}
+
+// watch follows domains for a time. Each is named by its index.
+func watch(t *testing.T, dir string, long time.Duration, sender *webhook.Sender, domains ...*domain) *run {
+	t.Helper()
+
+	var out, notes bytes.Buffer
+
+	m := &monitor{sender: sender, every: 10 * time.Second, silence: 5 * time.Minute, agent: "pay*",
+		session: connect.Session{Console: &cli.Console{Stdout: &out, Stderr: &notes, Format: cli.FormatJSON}}}
+
+	var all []*follower
+
+	for i, d := range domains {
+		client := apiclient.NewDirect("https://alpha.test", &http.Client{Transport: d,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
+		session := connect.Session{Console: m.session.Console, Directory: &connect.Directory{
+			Dial: func() (*apiclient.Client, error) { return client, nil },
+		}}
+
+		name := fmt.Sprintf("log%d", i)
+
+		f := &follower{monitor: m, session: session, name: name, file: filepath.Join(dir, name)}
+		if err := f.load(); err != nil {
+			t.Fatal(err)
+		}
+
+		all = append(all, f)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	timer := time.AfterFunc(long, stop)
+	r := &run{err: m.run(ctx, all)}
+
+	timer.Stop()
+	stop()
+
+	r.notes = notes.String()
+
+	for line := range strings.Lines(out.String()) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+
+		r.events = append(r.events, e)
+	}
+
+	return r
+}
+
+func expect(t *testing.T, r *run, code int, kinds ...string) {
+	t.Helper()
+
+	if got := r.kinds(); got != strings.Join(kinds, ", ") {
+		t.Errorf("got the events %s, want %s; notes:\n%s", got, strings.Join(kinds, ", "), r.notes)
+	}
+
+	if got := cli.FailureOf(r.err).Code; got != code {
+		t.Errorf("exit code %d (%v), want %d", got, r.err, code)
+	}
+}
+
+// A watch reports each entry that says who speaks for the domain, and changes of policy, trust bundle and
+// names, each once, over restarts too.
+//
+// Requirement: LOG-016
+func TestAWatchReportsWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), newDomain(t, 260)
+
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "begun")
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted)
+
+		d.shown = 267 // entries of the types 2 to 7 and 1, of which 2 and 1 are registrations
+		d.lacks = 3   // a node that is behind answers first
+		r := watch(t, dir, time.Minute, nil, d)
+		expect(t, r, cli.ExitInterrupted, "key document", "bundle", "epoch", "operator command", "audit head")
+
+		if len(r.events) == 5 && (*r.events[0].Index != 261 || r.events[0].Log != "alpha.test/roster/1") {
+			t.Errorf("got %+v", r.events[0])
+		}
+
+		d.seed = "b"
+		d.bundle = `{"keys":[]}`
+		d.agents = []string{"pay", "payments"}
+
+		r = watch(t, dir, time.Minute, nil, d)
+		expect(t, r, cli.ExitInterrupted, "policy", "trust bundle", "registration", "registration")
+
+		if len(r.events) == 4 && (strings.Count(r.events[0].Detail, "log alpha.test/roster/1+") != 2 ||
+			r.events[3].Agent != "payments" || r.events[3].RID != "R-payments" || r.events[3].Origin != "beta.test") {
+			t.Errorf("got %+v", r.events)
+		}
+
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted)
+	})
+}
+
+// A log that breaks its word is reported and kept as broken, with both checkpoints, also if it is honest again
+// later. Other logs are followed on, and the exit code is that of the verdict.
+//
+// Requirement: LOG-016, LOG-017
+func TestAWatchEndsWithTheVerdictOnABrokenLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*checkpoint.Checkpoint)
+		shown  int64
+		code   int
+	}{
+		"two roots":   {func(c *checkpoint.Checkpoint) { c.Root[0]++ }, 260, exitEquivocation},
+		"another log": {func(c *checkpoint.Checkpoint) { c.Root[0]++ }, 300, exitInclusion},
+		"smaller":     {nil, 200, exitRollback},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, liar, honest := t.TempDir(), newDomain(t, 260), newDomain(t, 260)
+				watch(t, dir, time.Minute, nil, liar, honest)
+
+				liar.change, liar.shown = c.change, c.shown
+
+				first := watch(t, dir, 2*time.Minute, nil, liar, honest)
+				expect(t, first, c.code, "broken")
+
+				if len(first.events) == 0 {
+					t.FailNow()
+				}
+
+				kept, err := os.ReadFile(filepath.Join(dir, "log0.broken"))
+				if err != nil || strings.Count(string(kept), "\nalpha.test/roster/1\n") != 2 {
+					t.Errorf("kept %s, %v", kept, err)
+				}
+
+				liar.change, liar.shown, honest.shown = nil, 260, 265
+
+				again := watch(t, dir, 2*time.Minute, nil, liar, honest)
+				same := slices.ContainsFunc(again.events, func(e event) bool { return e.ID == first.events[0].ID })
+				if !same || len(again.events) < 2 || cli.FailureOf(again.err).Code != c.code {
+					t.Errorf("the next start reports %+v after %+v, and ends with %v", again.events, first.events,
+						again.err)
+				}
+
+				alone := watch(t, dir, time.Hour, nil, liar)
+				expect(t, alone, c.code, "broken")
+			})
+		})
+	}
+}
+
+// A log that can't be read, or that no key of the policy signed, is not taken for a quiet one.
+//
+// Requirement: LOG-016
+func TestAWatchReportsASilentLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), newDomain(t, 260)
+		watch(t, dir, time.Minute, nil, d)
+
+		d.away = true
+		expect(t, watch(t, dir, 4*time.Minute, nil, d), cli.ExitInterrupted)
+		expect(t, watch(t, dir, 4*time.Minute, nil, d), cli.ExitInterrupted, "silent")
+		expect(t, watch(t, dir, time.Hour, nil, d), cli.ExitInterrupted)
+
+		d.away = false
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "well again")
+
+		d.change = func(c *checkpoint.Checkpoint) { c.Origin = "mallory.test/roster/1" }
+		r := watch(t, dir, 7*time.Minute, nil, d)
+		expect(t, r, cli.ExitInterrupted, "silent")
+
+		if len(r.events) == 1 && !strings.Contains(r.events[0].Detail, "no log of the policy signed") {
+			t.Errorf("got %+v", r.events[0])
+		}
+	})
+}
+
+// A receiver refuses for a while, and keeps the ids of what it took.
+type receiver struct {
+	refuses bool
+	ids     []string
+}
+
+func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
+	status := http.StatusServiceUnavailable
+	if !r.refuses {
+		status = http.StatusNoContent
+		r.ids = append(r.ids, req.Header.Get("webhook-id"))
+	}
+
+	return &http.Response{StatusCode: status, Header: http.Header{}, Request: req,
+		Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+// An event that was not delivered before the command was killed is reported again, by the same id.
+//
+// Requirement: LOG-016, LOG-026
+func TestAnEventThatWasNotDeliveredIsReportedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d, r := t.TempDir(), newDomain(t, 260), &receiver{}
+		sender := webhook.NewSender(&url.URL{Scheme: "https", Host: "hooks.example"}, []byte("secret"),
+			&cli.Console{Quiet: true}, r)
+
+		watch(t, dir, time.Minute, sender, d)
+
+		d.shown = 263
+		r.refuses = true
+		r.ids = nil
+		before := watch(t, dir, time.Minute, sender, d)
+
+		d.shown = 267
+		r.refuses = false
+		after := watch(t, dir, time.Minute, sender, d)
+
+		expect(t, before, cli.ExitInterrupted, "key document")
+		expect(t, after, cli.ExitInterrupted, "key document", "bundle", "epoch", "operator command", "audit head")
+
+		if len(r.ids) != 5 || len(before.events) != 1 || r.ids[0] != before.events[0].ID {
+			t.Errorf("took %q after %+v", r.ids, before.events)
+		}
+	})
+}
