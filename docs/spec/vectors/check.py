@@ -110,19 +110,50 @@ def record(text, doc, known=()):  # returns the statement with h and m
     need({"agent", "kind"} <= set(named["reg"]) if value["op"] == "put" else not shown, "record")
     need("owner" in named["reg"] or not set("registrant registered_by transferred_by imported_from".split()) & set(named["reg"]), "record")
     return value, unb64(digest(b64(jws.split(".")[1]))), unb64(digest("~".join(sorted(shown)).encode()))
-def note(text):  # a checkpoint, and its lines by the name and the id of their keys
+def std64(text): return need(base64.b64encode(raw := base64.b64decode(text, validate=True)).decode() == text) or raw
+def is_name(name): return re.fullmatch(r"[^\s+\0-\x1f]+", name)  # of a key
+def note(text):  # C2SP signed-note and tlog-checkpoint: the text, and its lines by the name and the id of their keys
     body, _, tail = text.partition("\n\n")
-    parts = [re.fullmatch("— ([^ +]+) ([^ ]+)", line).groups() for line in tail.removesuffix("\n").split("\n")]
-    lines = {(name, base64.b64decode(s, validate=True)[:4]): base64.b64decode(s, validate=True)[4:] for name, s in parts}
-    need(tail.endswith("\n") and len(lines) == len(parts) and re.fullmatch("[^\n]+\n(0|[1-9][0-9]*)\n[^\n]{44}", body))
-    return body + "\n", lines
-def cosigned(p, vkey):  # C2SP tlog-cosignature
-    body, lines = note(p["checkpoint"])
-    name, _, key = vkey.split("+", 2)
-    line = lines[name, digest(name.encode() + b"\n" + base64.b64decode(key))[:4]]
+    parts = [re.fullmatch("— ([^ ]+) ([^ ]+)", line).groups() for line in tail.removesuffix("\n").split("\n")]
+    lines = {(name, std64(s)[:4]): need(is_name(name) and len(std64(s)) > 4) or std64(s)[4:] for name, s in parts}
+    need(tail.endswith("\n") and len(lines) == len(parts) <= 64 and not re.search("[\0-\x09\x0b-\x1f]", text))
+    head = re.fullmatch("[^\n]+\n(0|[1-9][0-9]*)\n([^\n]{44})(\n[^\n]+)*", body)
+    return need(int(head[1]) < 1 << 63 and len(std64(head[2])) == 32) or (body + "\n", lines)
+def vkey_of(vkey, kind):  # C2SP signed-note
+    name, number, key = vkey.split("+", 2)
+    need(is_name(name) and std64(key)[0] == kind and len(std64(key)) == 33)
+    return need(digest(name.encode() + b"\n" + std64(key))[:4].hex() == number) or (name, bytes.fromhex(number), std64(key)[1:])
+def policy_of(text):  # C2SP tlog-policy: logs, witnesses by their names, groups in order, quorum
+    logs, witnesses, groups, quorum, free = [], {}, [], [], set()
+    need(text.endswith("\n") and not re.search("[\0-\x08\x0b-\x1f\x7f]", text))
+    for word, *rest in (line.split() for line in text[:-1].split("\n") if line.strip(" \t") and line.split()[0][0] != "#"):
+        defined = set(witnesses) | {name for name, *_ in groups}
+        if word == "log": logs.append(need(len(rest) < 3) or vkey_of(rest[0], 1))
+        elif word == "witness": witnesses[rest[0]] = need(len(rest) < 4) or vkey_of(rest[1], 4)
+        elif word == "group":
+            least = {"any": 1, "all": len(rest) - 2}.get(rest[1]) or int(rest[1])
+            groups.append(need(1 <= least <= len(rest) - 2 and set(rest[2:]) <= free) or (rest[0], least, rest[2:]))
+            free -= set(rest[2:])
+        else: quorum.append(need(word == "quorum" and len(rest) == 1 and rest[0] in defined | {"none"}) or rest[0])
+        if word in ("witness", "group"): need(rest[0] not in defined | {"none"}) or free.add(rest[0])
+    for keys in (logs, witnesses.values()): need(len({key for _, _, key in keys}) == len(keys))
+    return need(len(quorum) == 1) or (logs, witnesses, groups, quorum[0])
+def checkpoint(text, policy):  # whether a policy believes a checkpoint
+    (logs, witnesses, groups, quorum), (body, lines) = guard("format", policy_of, policy), guard("format", note, text)
+    by = [guard("signature", ed_raw(key).verify, lines[name, id], body.encode()) or name for name, id, key in logs
+          if name == body.split("\n")[0] and (name, id) in lines]
+    has = {n for n, (name, id, key) in witnesses.items() if (name, id) in lines and not guard("signature", seen, key, lines[name, id], body)}
+    need(by or not logs, "key")
+    for name, least, members in groups: has |= {name} if len(has & set(members)) >= least else set()
+    need(quorum == "none" or quorum in has, "witness")
+def ed_raw(key): return ed25519.Ed25519PublicKey.from_public_bytes(key)
+def seen(key, line, body):  # C2SP tlog-cosignature
     when = int.from_bytes(line[:8], "big")
-    ed25519.Ed25519PublicKey.from_public_bytes(base64.b64decode(key)[1:]).verify(line[8:], f"cosignature/v1\ntime {when}\n{body}".encode())
-    need(when > 0)
+    ed_raw(key).verify(line[8:], f"cosignature/v1\ntime {when}\n{body}".encode())
+    need(0 < when <= 253402300799)
+def cosigned(p, vkey):
+    (body, lines), (name, number, key) = note(p["checkpoint"]), vkey_of(vkey, 4)
+    seen(key, lines[name, number], body)
 def logged(p, value, h, doc):  # C2SP tlog-checkpoint and signed-note; RFC 9162, 2.1.3.2
     body, lines = note(p["checkpoint"])
     origin, size, root = body.split("\n")[:3]
@@ -171,9 +202,10 @@ def evidence(text):  # two structures that an honest domain can't both have sign
     if offence == "E3": need(a["seq"] == b["seq"] and bodies[0] != bodies[1], "format")
     else: need(a["aud"] == b["aud"] and any((x["u"], x["r"]) == (y["u"], y["r"]) and x != y for x in a["d"] for y in b["d"]), "format")
     need(False, "equivocation")
-def verdict(file, text, critical=(), h="", m="", witnesses=(), at=0, **_):
+def verdict(file, text, critical=(), h="", m="", witnesses=(), at=0, policy="", **_):
     try:
         if file == "evidence": evidence(text)
+        elif file == "checkpoint": checkpoint(text, policy)
         elif file in PROOFS: proof(text, witnesses, file == "staple", at)
         elif file == "attestation": attested(text)
         elif file == "record": need(record(text, DOC, critical)[1:] == (h, m), "h or m")
