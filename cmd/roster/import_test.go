@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -199,6 +200,23 @@ func TestADryRunRegistersNothing(t *testing.T) {
 	if code != 1 || items[0].Result != "new" || items[1].Result != "refused" || len(d.posts) != 0 ||
 		!strings.Contains(notes, "1 of 2 can be imported") {
 		t.Errorf("exit code %d, %+v, %v, %q", code, items, d.posts, notes)
+	}
+}
+
+// A dry run that is interrupted has not found out that the rest can be imported.
+func TestAnInterruptedDryRunFails(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+	})
+
+	code, out, notes := w.runWith(ctx, "import", "a2a", w.file("a.json", card("A", "https://a.example")), "--dry-run")
+	if code != 130 || !strings.Contains(out, "untried") ||
+		!strings.Contains(notes, "0 of 1 can be imported, then stopped") {
+		t.Errorf("exit code %d: %s %s", code, out, notes)
 	}
 }
 

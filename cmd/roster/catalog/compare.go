@@ -36,13 +36,17 @@ func (d difference) sign() string {
 }
 
 // compare finds out the changes that each document's registration would make. If the directory is
-// unreachable, the documents are valid and nothing more.
-func (im *importer) compare(ctx context.Context, items []*item) {
+// unreachable, the documents are valid and nothing more. It fails only if it is interrupted.
+func (im *importer) compare(ctx context.Context, items []*item) error {
 	client, err := im.session.Client()
 	if err == nil {
 		err = im.each(ctx, items, func(ctx context.Context, i *item) error {
 			return errors.Join(im.compareItem(ctx, client, i), im.askDirectory(ctx, client, i))
 		})
+	}
+
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 
 	if err != nil {
@@ -64,6 +68,8 @@ func (im *importer) compare(ctx context.Context, items []*item) {
 		im.session.Note("the quotas have room for each of these %d; whether for all together, only the import shows",
 			added)
 	}
+
+	return nil
 }
 
 // noRevision is a condition that no registration fulfils.

@@ -73,8 +73,7 @@ func (im *importer) run(ctx context.Context, source string) error {
 	}
 
 	if im.dryRun {
-		im.compare(ctx, items)
-		return im.report(items, nil)
+		return im.report(items, im.compare(ctx, items))
 	}
 
 	client, err := im.session.Client()
