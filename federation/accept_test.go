@@ -22,7 +22,7 @@ func (b *bench) looked() receivedPage {
 	made, err := b.alpha.publisher.Page(directory.Mesh, o.Since(&o.Mesh), 100, false)
 	must(b.T, err)
 	p := b.beta.receiver.receive(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
-	b.beta.receiver.fetchFor(b.Context(), &p)
+	b.beta.receiver.prefetch(b.Context(), &p)
 	must(b.T, p.err)
 
 	return p
@@ -30,7 +30,7 @@ func (b *bench) looked() receivedPage {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p receivedPage) (protocol.Code, error) {
-	records := b.beta.records.Open(p.origin.Domain, p.Page.Page, p.records)
+	records := b.beta.records.Open(b.Context(), p.origin.Domain, p.Page.Page, p.records)
 	return p.origin.AcceptPage(b.Context(), p.Page, records)
 }
 
@@ -143,7 +143,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, o.AcceptRecords(st, []signed.Digest{wanted}, records))
+			must(t, o.AcceptRecords(t.Context(), st, []signed.Digest{wanted}, records))
 
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {

@@ -24,11 +24,11 @@
 // A page arrives by subscription (subscribe.go), pull (pull.go) or gossip (gossip.go). All
 // three bring it to the receiver, which calls one function for each step, in this order:
 //
-//  1. receiver.openPage: the gate (gate.go) checks size, header, JSON, origin, key, signature,
-//     format, quota, epoch and time, one code each (rule G6). withKeys has a page by an
+//  1. receiver.verify: the gate (gate.go) checks size, header, JSON, origin, key, signature,
+//     format, quota, epoch and time, one code each (rule G6). verifyWithKeys has a page by an
 //     unknown key checked again after the origin's key document was pulled.
-//  2. receiver.compare: a page that contradicts a stored page of the same registration and
-//     revision convicts its origin (rule E1).
+//  2. replica.Origin.Contradicted: a page that contradicts a stored page of the same
+//     registration and revision convicts its origin (rule E1).
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
 //     from the node that sent the page, for two seconds at most. The record gate checks
 //     that their bytes have the hashes (h, m).

@@ -11,35 +11,30 @@ import (
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// prefetch fetches the missing records of an applicable page.
-func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
-	done replica.Ahead) (map[protocol.RecordName]recordgate.Fetched, error) {
-	id, full, apt := origin.Fit(page, done)
-	if !apt {
-		return nil, nil
+// prefetch fetches the missing records of an applicable page from the node that sent it, by up to
+// fetchParts requests at once, so that both ends use more than one processor. It changes no stored
+// data.
+func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
+	if received.err != nil {
+		return
 	}
 
 	var names []protocol.RecordName
-	for _, d := range page.Digests {
-		if d.Live() && !replica.Freed(d.Deadline, origin.Shown.Index.Clock.Now()) {
-			names = append(names, protocol.NameOf(d))
-		}
-	}
 
-	err := rc.store.Read(id, func(t *store.Tx) (err error) {
-		if names, err = t.Missing(page.Digests, names); full && err == nil {
-			names, err = t.Replacing(page.Digests, names)
-		}
-
+	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
+		names, err = received.origin.Wanted(received.Page, received.ahead)
 		return err
 	})
+	if err != nil {
+		received.err = rc.refuse(received.from, received.Text, err)
+	}
+
 	if err != nil || len(names) == 0 {
-		return nil, err
+		return
 	}
 
 	ctx, step := span.Start(ctx, span.Fetch)
@@ -50,13 +45,6 @@ func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
 
-	return rc.fetchInParts(ctx, origin.Domain, names, giver), nil
-}
-
-// fetchInParts is fetch from one holder by up to fetchParts requests at once, so that both ends
-// use more than one processor.
-func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	giver protocol.Node) map[protocol.RecordName]recordgate.Fetched {
 	parts := slices.Collect(slices.Chunk(names, max(minPart, (len(names)+fetchParts-1)/fetchParts)))
 	found := make([]map[protocol.RecordName]recordgate.Fetched, len(parts))
 
@@ -65,7 +53,9 @@ func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomai
 		requests.Go(func() {
 			// After a panic the records of this part are missing.
 			_ = rc.cfg.Panics.Run(contain.Page, func() error {
-				found[i] = rc.fetch(ctx, origin, part, []protocol.Node{giver}, maxAnswers/len(parts))
+				found[i] = rc.fetch(ctx, received.origin.Domain, part, []protocol.Node{received.giver},
+					maxAnswers/len(parts))
+
 				return nil
 			})
 		})
@@ -73,12 +63,10 @@ func (rc *receiver) fetchInParts(ctx context.Context, origin spiffeid.TrustDomai
 
 	requests.Wait()
 
-	all := make(map[protocol.RecordName]recordgate.Fetched, len(names))
+	received.records = make(map[protocol.RecordName]recordgate.Fetched, len(names))
 	for _, some := range found {
-		maps.Copy(all, some)
+		maps.Copy(received.records, some)
 	}
-
-	return all
 }
 
 const (
@@ -98,10 +86,15 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 	answers := 0
 	for _, node := range holders {
 		for ctx.Err() == nil && answers < most {
-			missing := without(names, got)
+			missing := slices.DeleteFunc(slices.Clone(names), func(name protocol.RecordName) bool {
+				_, ok := got[name]
+				return ok
+			})
 			if len(missing) == 0 {
 				return got
 			}
+
+			missing = missing[:min(len(missing), protocol.MaxNames)]
 
 			before := len(got)
 			if err := rc.askRecords(ctx, origin, missing, node, got); err != nil {
@@ -149,16 +142,4 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		header = r.Header
 		got[named] = recordgate.Fetched{Record: r, From: node.Domain, At: time.Now()}
 	})
-}
-
-// without returns the names of missing records, at most protocol.MaxNames.
-func without(names []protocol.RecordName, got map[protocol.RecordName]recordgate.Fetched) []protocol.RecordName {
-	var missing []protocol.RecordName
-	for _, n := range names {
-		if _, ok := got[n]; !ok && len(missing) < protocol.MaxNames {
-			missing = append(missing, n)
-		}
-	}
-
-	return missing
 }

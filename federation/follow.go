@@ -160,7 +160,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		got := fl.receiver.fetch(timed, origin.Domain, names, fl.peers.holders(origin, st.Id.Audience), maxAnswers)
 		cancel()
 
-		if err := origin.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
+		if err := origin.AcceptRecords(ctx, st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
 			fl.cfg.Logger.Error("storing records failed", "origin", origin.Domain.Name(), "err", err)

@@ -11,85 +11,43 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// openPage verifies a page (rule G6): the checks in their order, each with its code. It
-// changes no stored data, and its caller counts refusals. For a pushed message, route has
-// checked the sender's rate and the size before.
-func (rc *receiver) openPage(from replica.Sender, text string) (*replica.Origin, *replica.Page, error) {
-	var page *signed.Page
-
-	origin, kid, err := rc.passGate(from, signed.TypePage, text, protocol.MaxPage,
-		func(payload []byte) (claim replica.Claim, err error) {
-			page, err = rc.cfg.Dialect.ParsePage(payload)
-			if errors.Is(err, signed.ErrUnsupported) {
-				return replica.Claim{Issuer: page.Issuer, Aud: directory.Mesh, Epoch: page.Epoch}, err
-			}
-
-			if err != nil {
-				return claim, err
-			}
-
-			if len(page.Digests) > protocol.MaxDigests {
-				return claim, errTooLarge
-			}
-
-			return replica.Claim{Issuer: page.Issuer, Aud: page.Audience, Epoch: page.Epoch, IssuedAt: page.IssuedAt,
-				Digests: len(page.Digests)}, nil
-		})
-	if err != nil {
-		return origin, nil, err
-	}
-
-	return origin, &replica.Page{Page: page, Text: text, KeyID: kid, VerifiedAt: time.Now()}, nil
+// A verifiedMessage is a page or a head that passed the gate, and the origin that issued it.
+type verifiedMessage struct {
+	origin *replica.Origin
+	page   *replica.Page // nil for a head
+	head   *signed.Head  // nil for a page
 }
 
-// openHead verifies a head by the same checks (rule G6).
-func (rc *receiver) openHead(from replica.Sender, text string) (*replica.Origin, *signed.Head, error) {
-	var head *signed.Head
-
-	origin, _, err := rc.passGate(from, signed.TypeHead, text, gossip.MaxHead,
-		func(payload []byte) (claim replica.Claim, err error) {
-			head, err = rc.cfg.Dialect.ParseHead(payload)
-			if errors.Is(err, signed.ErrUnsupported) {
-				return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch}, err
-			}
-
-			if err != nil {
-				return claim, err
-			}
-
-			return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch, IssuedAt: head.IssuedAt,
-				Digests: 0}, nil
-		})
-	if err != nil {
-		return origin, nil, err
+// verify verifies a page or a head (rule G6): the checks in their order, each with its code. It
+// changes no stored data, and its caller counts refusals. The result names the origin of a refused
+// message too, once that is known. For a pushed message, route has checked the sender's rate and the
+// size before.
+func (rc *receiver) verify(from replica.Sender, typ, text string) (verified verifiedMessage, err error) {
+	limit := protocol.MaxPage
+	if typ == signed.TypeHead {
+		limit = gossip.MaxHead
 	}
 
-	return origin, head, nil
-}
-
-// passGate runs the checks that pages and heads share. With ErrUnsupported, parse returns the
-// claim up to the epoch. The message is then refused as unsupported only after its
-// signature was verified.
-func (rc *receiver) passGate(from replica.Sender, typ, text string, limit int,
-	parse func([]byte) (replica.Claim, error)) (*replica.Origin, string, error) {
 	if len(text) > limit {
-		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
+		return verified, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
 	}
 
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
-		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
+		return verified, &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
 	}
 
 	if err := protocol.CheckHeader(parts.Header, typ); err != nil {
-		return nil, "", &protocol.Refusal{Code: protocol.CodeHeader, Err: err}
+		return verified, &protocol.Refusal{Code: protocol.CodeHeader, Err: err}
 	}
 
-	claim, err := parse(parts.Payload)
+	claim, err := verified.parse(rc.cfg.Dialect, typ, parts.Payload)
 
-	var unsupported error
+	// Of an unsupported format the members up to the epoch are known. The message is refused as
+	// unsupported only after its signature was verified.
+	unsupported := err
 	if errors.Is(err, signed.ErrUnsupported) {
-		unsupported, err = err, nil
+		err = nil
 	}
 
 	if err == nil && (claim.IssuedAt < 0 || claim.IssuedAt > protocol.MaxTime || claim.Epoch > protocol.MaxTime) {
@@ -97,38 +55,69 @@ func (rc *receiver) passGate(from replica.Sender, typ, text string, limit int,
 	}
 
 	if err != nil {
-		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
+		return verified, &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
 
 	origin := rc.origins.Get(claim.Issuer)
 	if origin == nil || !origin.Accepts() {
-		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
+		return verified, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
+
+	verified.origin = origin
 
 	// Streams to other domains are refused. The private stream is accepted only as an answer
 	// to this node's own request.
 	if origin.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
-		return origin, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
+		return verified, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
 	}
 
 	_, kid, err := rc.cfg.Keys.Verify(claim.Issuer, typ, text)
-	if err != nil {
-		return origin, "", &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
+
+	switch {
+	case err != nil:
+		return verified, &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
+	case origin.Distrusts(kid):
+		return verified, &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: errDistrusted}
+	case unsupported != nil:
+		return verified, &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
 	}
 
-	if origin.Distrusts(kid) {
-		return origin, "", &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: errDistrusted}
+	if page := verified.page; page != nil {
+		page.Text, page.KeyID, page.VerifiedAt = text, kid, time.Now()
 	}
 
-	if unsupported != nil {
-		return origin, "", &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
+	return verified, origin.Admit(claim)
+}
+
+// parse reads a payload, and returns the members that the gate checks: with ErrUnsupported those up
+// to the epoch.
+func (v *verifiedMessage) parse(dialect signed.Dialect, typ string, payload []byte) (claim replica.Claim, err error) {
+	if typ == signed.TypeHead {
+		if v.head, err = dialect.ParseHead(payload); v.head == nil {
+			return claim, err
+		}
+
+		return replica.Claim{Issuer: v.head.Issuer, Aud: directory.Mesh, Epoch: v.head.Epoch,
+			IssuedAt: v.head.IssuedAt}, err
 	}
 
-	if err := origin.Admit(claim); err != nil {
-		return origin, "", err
+	page, err := dialect.ParsePage(payload)
+	if page == nil {
+		return claim, err
 	}
 
-	return origin, kid, nil
+	v.page = &replica.Page{Page: page}
+	claim = replica.Claim{Issuer: page.Issuer, Aud: page.Audience, Epoch: page.Epoch, IssuedAt: page.IssuedAt,
+		Digests: len(page.Digests)}
+
+	switch {
+	case err != nil:
+		claim.Aud = directory.Mesh
+	case len(page.Digests) > protocol.MaxDigests:
+		err = errTooLarge
+	}
+
+	return claim, err
 }
 
 // oldPage parses a page whose signature the newest key document can't verify. It returns nil

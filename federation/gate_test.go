@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -374,7 +375,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
 
-			if e, err := b.beta.records.OpenEntry(c.origin, c.epoch, c.digest, c.record,
+			if e, err := b.beta.records.OpenEntry(contain.Record, c.origin, c.epoch, c.digest, c.record,
 				kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}

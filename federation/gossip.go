@@ -173,9 +173,9 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 func (gf *gossipFeed) refusalOf(message replica.Pushed) (err error) {
 	switch text := message.Msg[1:]; message.Msg[0] {
 	case protocol.GossipHead:
-		_, _, err = gf.receiver.openHead(message.From, text)
+		_, err = gf.receiver.verify(message.From, signed.TypeHead, text)
 	case protocol.GossipPage:
-		_, _, err = gf.receiver.openPage(message.From, text)
+		_, err = gf.receiver.verify(message.From, signed.TypePage, text)
 	default: // of a later release
 		err = &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}

@@ -47,15 +47,12 @@ func (rc *receiver) takeHead(ctx context.Context, from replica.Sender, giver pro
 }
 
 func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver protocol.Node, text string) error {
-	var head *signed.Head
-
-	origin, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
-		o, head, err = rc.openHead(from, text)
-		return o, err
-	})
+	verified, err := rc.verifyWithKeys(ctx, from, giver, signed.TypeHead, text)
 	if err != nil {
 		return rc.refuse(from, text, err)
 	}
+
+	origin, head := verified.origin, verified.head
 
 	if err := origin.AcceptHead(head, text); err != nil {
 		return err

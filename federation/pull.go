@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
@@ -123,7 +124,7 @@ func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, en
 
 		for received := range asked {
 			// A page that came before the budget ended is still accepted, with its records.
-			if fl.receiver.fetchFor(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
+			if fl.receiver.prefetch(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
 				received.span.Done(ctx.Err())
 				return
 			}
@@ -135,7 +136,8 @@ func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, en
 		for received := range fetched {
 			j := judged{receivedPage: received}
 			if received.err == nil {
-				j.opened = fl.receiver.open(received.span.In(ctx), received)
+				j.opened = fl.receiver.records.Open(received.span.In(ctx), received.origin.Domain, received.Page.Page,
+					received.records)
 			}
 
 			if !hand(ctx, all, j) {
@@ -340,15 +342,17 @@ func (fl *follower) repull(ctx context.Context, origin *replica.Origin, feed *re
 			return errGap
 		}
 
-		var page *replica.Page
+		var verified verifiedMessage
 
 		err = fl.cfg.Panics.Run(contain.Page, func() (err error) {
-			_, page, err = fl.receiver.openPage(replica.Sender{Domain: node.Domain}, text)
+			verified, err = fl.receiver.verify(replica.Sender{Domain: node.Domain}, signed.TypePage, text)
 			return err
 		})
 		if err != nil {
 			return fl.receiver.refuse(replica.Sender{Domain: node.Domain}, text, err)
 		}
+
+		page := verified.page
 
 		if page.From != since || page.Audience != feed.Aud || page.Epoch != st.Id.Epoch {
 			return errGap

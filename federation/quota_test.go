@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -315,8 +316,8 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		return true
 	}, func(batch []store.StoredEntry) {
 		for _, kept := range batch {
-			entry, err := b.beta.records.OpenEntry(alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID), kept.Record,
-				kinds.Project)
+			entry, err := b.beta.records.OpenEntry(contain.Record, alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID),
+				kept.Record, kinds.Project)
 			must(b.T, err)
 			size := int64(len(store.Marshal(kept.Record)))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
@@ -26,29 +25,19 @@ type receiver struct {
 	evidence *prosecutor
 }
 
-// take brings a page from the wire to the index. Each step is one function: verify (rule
-// G6), compare with accepted pages, fetch its records, open them, accept (rule G3).
+// take brings a page from the wire to the index. Each step is one function: verify it (rule G6)
+// and compare it with accepted pages, fetch its records, open them, accept it (rule G3).
 func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (*replica.Page, protocol.Code, error) {
 	received := rc.receive(ctx, from, giver, text, replica.Ahead{})
-	if rc.fetchFor(ctx, &received); received.err != nil {
+	if rc.prefetch(ctx, &received); received.err != nil {
 		return nil, "", received.err
 	}
 
-	records := rc.open(ctx, received)
+	records := rc.records.Open(ctx, received.origin.Domain, received.Page.Page, received.records)
 	code, err := received.origin.AcceptPage(ctx, received.Page, records)
 
 	return received.Page, code, err
-}
-
-// open passes the records of a page through their gate.
-func (rc *receiver) open(ctx context.Context, page receivedPage) map[directory.RID]recordgate.Opened {
-	_, step := span.Start(ctx, span.Open)
-	defer step.End()
-
-	step.Items(len(page.records))
-
-	return rc.records.Open(page.origin.Domain, page.Page.Page, page.records)
 }
 
 // A receivedPage is a page that passed the gate, with the records that were fetched for
@@ -64,80 +53,36 @@ type receivedPage struct {
 	err     error
 }
 
-// receive verifies a page and compares it. It changes no stored data. A panic counts as a
-// malformed page. ahead is the position of the stream after the pages before this one.
+// receive verifies a page, and compares it with those that were accepted: one that convicts its
+// origin is refused (rule E1). It changes no stored data. ahead is the position of the stream after
+// the pages before this one.
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
 	ahead replica.Ahead) (received receivedPage) {
-	err := rc.cfg.Panics.Run(contain.Page, func() error {
+	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
 		inside, step := span.Start(ctx, span.Verify)
+		defer func() { step.Done(err) }()
 
-		var page *replica.Page
-
-		origin, err := rc.withKeys(inside, from, giver, func() (o *replica.Origin, err error) {
-			o, page, err = rc.openPage(from, text)
-			return o, err
-		})
-		if err == nil {
-			err = rc.compare(origin, page)
-		}
-
-		step.Done(err)
-
+		verified, err := rc.verifyWithKeys(inside, from, giver, signed.TypePage, text)
 		if err != nil {
-			received.err = rc.refuse(from, text, err)
-			return nil
+			return err
 		}
 
+		origin, page := verified.origin, verified.page
 		received = receivedPage{Page: page, origin: origin, from: from, giver: giver, ahead: ahead}
 
-		return nil
+		other, err := origin.Contradicted(page)
+		if err == nil && other != "" &&
+			rc.evidence.accuse(origin, []string{other, page.Text}, origin.Keys.Issued()) {
+			err = &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
+		}
+
+		return err
 	})
 	if err != nil {
-		return receivedPage{err: rc.refusePanic(from, text, err)}
+		return receivedPage{err: rc.refuse(from, text, err)}
 	}
 
 	return received
-}
-
-// fetchFor fetches the records of a page that was received. It changes no stored data. A panic
-// counts as a malformed page.
-func (rc *receiver) fetchFor(ctx context.Context, received *receivedPage) {
-	if received.err != nil {
-		return
-	}
-
-	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
-		received.records, err = rc.prefetch(ctx, received.origin, received.Page, received.giver, received.ahead)
-		received.err = err
-
-		return nil
-	})
-	if err != nil {
-		received.err = rc.refusePanic(received.from, received.Text, err)
-	}
-}
-
-// refusePanic refuses a page that caused a panic.
-func (rc *receiver) refusePanic(from replica.Sender, text string, panicked error) error {
-	return rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: panicked})
-}
-
-// compare refuses a page that contradicts an accepted one, if that convicts the origin.
-func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
-	if rc.cfg.Verifier == nil {
-		return nil
-	}
-
-	other, err := origin.Contradicted(page)
-	if err != nil || other == "" {
-		return err
-	}
-
-	if rc.evidence.accuse(origin, []string{other, page.Text}, origin.Keys.Issued()) {
-		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
-	}
-
-	return nil
 }
 
 var errOffence = errors.New("origin contradicted itself and is frozen")
@@ -145,35 +90,39 @@ var errOffence = errors.New("origin contradicted itself and is frozen")
 // errLate means that a message is to be judged again after a request for the key document.
 var errLate = errors.New("signed by a key that is not known yet")
 
-// withKeys judges a message. If its key is unknown, it requests the newest key document and
-// judges the message again. It returns errLate for a pushed message whose key is still
+// verifyWithKeys verifies a message. If its key is unknown, it requests the newest key document
+// and verifies the message again. It returns errLate for a pushed message whose key is still
 // unknown: the request may not be due yet, or the node asked may not have the newest document
 // itself. Thus a key rotation seldom causes refusals. A message is postponed only once, so
 // that forged messages don't wait long.
-func (rc *receiver) withKeys(ctx context.Context, from replica.Sender, giver protocol.Node,
-	judge func() (*replica.Origin, error)) (*replica.Origin, error) {
-	origin, err := judge()
+func (rc *receiver) verifyWithKeys(ctx context.Context, from replica.Sender, giver protocol.Node,
+	typ, text string) (verifiedMessage, error) {
+	verified, err := rc.verify(from, typ, text)
 	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
-		return origin, err
+		return verified, err
 	}
 
-	if origin.Contacts.MayRefresh(from) {
+	if origin := verified.origin; origin.Contacts.MayRefresh(from) {
 		if failed := rc.refreshKeys(ctx, origin, giver); failed != nil {
 			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: origin.Domain, Err: failed}
 		} else {
-			origin, err = judge()
+			verified, err = rc.verify(from, typ, text)
 		}
 	}
 
 	if protocol.CodeOf(err) == protocol.CodeKeyUnknown && from.Pushed && !from.Again {
-		return origin, errLate
+		err = errLate
 	}
 
-	return origin, err
+	return verified, err
 }
 
-// refuse counts and logs a refusal.
+// refuse counts and logs a refusal. A panic counts as a malformed message.
 func (rc *receiver) refuse(from replica.Sender, text string, err error) error {
+	if panicked := (*contain.Error)(nil); errors.As(err, &panicked) {
+		err = &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
+	}
+
 	var r *protocol.Refusal
 	if errors.As(err, &r) && r.Code == protocol.CodeUnsupported {
 		rc.unsupported(from, r)

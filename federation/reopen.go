@@ -125,9 +125,7 @@ func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 		project = kinds.Project
 	}
 
-	entry, err := m.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
-		return m.records.OpenEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
-	})
+	entry, err := m.records.OpenEntry(contain.Stored, id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 
 	switch {
 	case errors.Is(err, signed.ErrUnsupported):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/trust"
@@ -45,11 +46,11 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 
 		gates := map[string]func(text string) error{
 			"page.json": func(text string) error {
-				_, _, err := reader.receiver.openPage(replica.Sender{Domain: alpha}, text)
+				_, err := reader.receiver.verify(replica.Sender{Domain: alpha}, signed.TypePage, text)
 				return err
 			},
 			"head.json": func(text string) error {
-				_, _, err := reader.receiver.openHead(replica.Sender{Domain: alpha}, text)
+				_, err := reader.receiver.verify(replica.Sender{Domain: alpha}, signed.TypeHead, text)
 				return err
 			},
 		}

@@ -369,7 +369,7 @@ func TestThePartsOfAPage(t *testing.T) {
 
 				page := b.beta.receiver.receive(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text,
 					replica.Ahead{})
-				b.beta.receiver.fetchFor(t.Context(), &page)
+				b.beta.receiver.prefetch(t.Context(), &page)
 				must(t, page.err)
 
 				if n := requests.Load(); n != fetchParts {

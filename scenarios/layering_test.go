@@ -103,7 +103,7 @@ var layers = map[string][]string{
 	"federation/publish": {"directory", "federation/protocol", "directory/signed"},
 	// the one gate for the bytes of records
 	"federation/recordgate": {"directory", "directory/contain", "directory/kinds", "directory/signed",
-		"federation/protocol", "federation/store", "limit"},
+		"directory/span", "federation/protocol", "federation/store", "limit"},
 	// what is held of other domains
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
 		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},

@@ -5,6 +5,7 @@
 package recordgate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/roster-mesh/roster/limit"
@@ -48,8 +50,13 @@ type Gate struct {
 
 // Open puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (g *Gate) Open(origin spiffeid.TrustDomain, page *signed.Page,
+func (g *Gate) Open(ctx context.Context, origin spiffeid.TrustDomain, page *signed.Page,
 	records map[protocol.RecordName]Fetched) map[directory.RID]Opened {
+	_, step := span.Start(ctx, span.Open)
+	defer step.End()
+
+	step.Items(len(records))
+
 	all := make([]Opened, len(page.Digests))
 	limit.Parallel(len(all), func(i int) {
 		digest := page.Digests[i]
@@ -57,9 +64,8 @@ func (g *Gate) Open(origin spiffeid.TrustDomain, page *signed.Page,
 			name := protocol.NameOf(digest)
 			opened := Opened{Fetched: rec, Asked: name, Stored: rec.Record.Stored(name)}
 
-			opened.Entry, opened.Err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
-				return g.OpenEntry(origin, page.Epoch, digest, rec.Record, kinds.Project)
-			})
+			opened.Entry, opened.Err = g.OpenEntry(contain.Record, origin, page.Epoch, digest, rec.Record,
+				kinds.Project)
 			if errors.Is(opened.Err, signed.ErrUnsupported) {
 				opened.Format, opened.Err = store.FormatOf(opened.Err), nil
 			}
@@ -78,13 +84,19 @@ func (g *Gate) Open(origin spiffeid.TrustDomain, page *signed.Page,
 	return out
 }
 
-// OpenContained opens a record and contains panics. A panic is a fault of this release and
-// not of the sender. The record is then kept and passed on but not shown, so the entry is
-// nil without an error. The next start, perhaps of a later release, opens it again.
-func (g *Gate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
-	err error) {
+// OpenEntry validates a record: its statement must agree with its page, and its document
+// must be valid for its kind. A record of an unknown kind is kept and passed on but not
+// shown, so the entry is nil without an error. ErrUnsupported means the same for a record in
+// a later format, if the members up to its epoch agree with the page. project is
+// kinds.Project, or kinds.Reproject for a record that was accepted before.
+//
+// A panic is a fault of this release and not of the sender. The record is then kept and passed on
+// but not shown, and the next start, perhaps of a later release, opens it again.
+func (g *Gate) OpenEntry(place contain.Place, origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest,
+	record *store.Record, project func(string, directory.Document) (*directory.Projection, error)) (
+	entry *directory.Entry, err error) {
 	err = g.Panics.Run(place, func() (err error) {
-		entry, err = open()
+		entry, err = g.openEntry(origin, epoch, digest, record, project)
 		return err
 	})
 
@@ -95,12 +107,7 @@ func (g *Gate) OpenContained(place contain.Place, open func() (*directory.Entry,
 	return entry, err
 }
 
-// OpenEntry validates a record: its statement must agree with its page, and its document
-// must be valid for its kind. A record of an unknown kind is kept and passed on but not
-// shown, so the entry is nil without an error. ErrUnsupported means the same for a record in
-// a later format, if the members up to its epoch agree with the page. project is
-// kinds.Project, or kinds.Reproject for a record that was accepted before.
-func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
+func (g *Gate) openEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
 	contents, err := g.Dialect.OpenNamed(r.Payload, r.Disclosures, digest.H, digest.M)
 
@@ -118,8 +125,12 @@ func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signe
 		return nil, err
 	}
 
-	if err := g.refuseOwnIdentities(contents); err != nil {
-		return nil, err
+	// Only this domain may make statements about its identities, and those of its own token issuers
+	// (threats.md, S5).
+	for _, named := range append(contents.Provenance.Identities(), contents.Owner) {
+		if g.Inside(named) {
+			return nil, fmt.Errorf("%w: %.100q", ErrOwnIdentity, named)
+		}
 	}
 
 	if max(contents.IssuedAt, contents.Since) > protocol.MaxTime { // a statement has none before 1970
@@ -149,19 +160,6 @@ func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signe
 	entry.Compact()
 
 	return entry, nil
-}
-
-// refuseOwnIdentities refuses a record that names an identity of this domain, or of one of its
-// own token issuers, as owner or in its provenance. Only this domain may make statements about
-// its identities (threats.md, S5).
-func (g *Gate) refuseOwnIdentities(c *signed.Contents) error {
-	for _, named := range append(c.Provenance.Identities(), c.Owner) {
-		if g.Inside(named) {
-			return fmt.Errorf("%w: %.100q", ErrOwnIdentity, named)
-		}
-	}
-
-	return nil
 }
 
 // ErrRecord means that the statement of a record disagrees with its page.

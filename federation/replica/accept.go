@@ -47,7 +47,16 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 
 	defer o.change.Unlock()
 
-	feed, stream, err := o.streamFor(page)
+	if o.HasEnded() {
+		return "", ErrPeeringEnd
+	}
+
+	feed := o.FeedOf(page.Audience)
+	if o.unlisted && feed == &o.Mesh {
+		return "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
+	}
+
+	stream, err := o.streamOf(feed, page.Epoch)
 	if err != nil {
 		return "", err
 	}
@@ -75,29 +84,12 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	return protocol.CodeApplied, err
 }
 
-// streamFor returns the stream of a page, and begins it if necessary. The stream is nil if
-// its epoch is over.
-func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
-	if o.HasEnded() {
-		return nil, nil, ErrPeeringEnd
-	}
-
-	feed := o.FeedOf(page.Audience)
-	if o.unlisted && feed == &o.Mesh {
-		return nil, nil, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
-	}
-
-	stream, err := o.streamOf(feed, page.Epoch)
-
-	return feed, stream, err
-}
-
-// streamOf returns the result of feed.stream. If a newer epoch replaces a stream that hasn't
-// reached its tip, that stream is first deleted from disk. Otherwise no quota would count
-// it, and records that the origin withdraws would stay there. The caller holds change.
+// streamOf returns the stream of an epoch, and begins it if it is new; nil if the epoch is over. If
+// a newer epoch replaces a stream that hasn't reached its tip, that stream is first deleted from
+// disk. Otherwise no quota would count it, and records that the origin withdraws would stay there.
+// The caller holds change.
 func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
-	over := feed.next
-	if over != nil && over.Id.Epoch < epoch {
+	if over := feed.next; over != nil && over.Id.Epoch < epoch {
 		if err := o.Store.Discard(over.Id); err != nil {
 			return nil, err
 		}
@@ -106,11 +98,21 @@ func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	if over != nil && over.Id.Epoch < epoch {
-		feed.next = nil
+	id := store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: epoch}
+	if feed.Cur == nil {
+		feed.Cur = newStream(id)
 	}
 
-	return feed.stream(store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: epoch}), nil
+	switch {
+	case epoch == feed.Cur.Id.Epoch:
+		return feed.Cur, nil
+	case epoch < feed.Newest().Id.Epoch:
+		return nil, nil
+	case feed.next == nil || feed.next.Id.Epoch < epoch:
+		feed.next = newStream(id)
+	}
+
+	return feed.next, nil
 }
 
 // classify returns CodeApplied for a page that continues the stream, and otherwise the
@@ -138,10 +140,6 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	floor := o.Shown.Index.Clock.Now()
 
 	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
-		if err := unconfirm(t, page); err != nil {
-			return err
-		}
-
 		for _, d := range page.Digests {
 			effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
 			if err != nil {
@@ -151,7 +149,14 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 			done.effects = append(done.effects, effect)
 		}
 
-		if t.State.Live > o.entryLimit(st) && t.State.Live > st.State.Live {
+		// A repeated pull doubles the limit, because entries that the origin no longer announces stay
+		// until the end of the pull.
+		limit := uint64(o.Cfg.Quota)
+		if st.RepullSince > 0 {
+			limit *= 2
+		}
+
+		if t.State.Live > limit && t.State.Live > st.State.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
 		}
 
@@ -168,44 +173,13 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	return done, err
 }
 
-// unconfirm makes changes of a page that precede the confirmed revision of its stream be confirmed again.
-// Most such digests are known: a gossiped page repeats those of pages before it.
-func unconfirm(t *store.Tx, page *Page) error {
-	confirmed := t.Confirmed()
-	lowest := confirmed
-
-	for _, digest := range page.Digests {
-		if digest.Revision > lowest {
-			continue
-		}
-
-		held, err := t.Get(digest.RID)
-		if err != nil {
-			return err
-		}
-
-		known := held == nil && !digest.Live() ||
-			held != nil && digest.Live() && agree(held.Digest(digest.RID), digest)
-		if !known {
-			lowest = digest.Revision - 1
-		}
+// isKnown reports whether a digest announces the stored entry, nil for none.
+func isKnown(held *store.Entry, digest signed.Digest) bool {
+	if held == nil {
+		return !digest.Live()
 	}
 
-	if lowest == confirmed {
-		return nil
-	}
-
-	return t.Confirm(lowest)
-}
-
-// entryLimit returns the number of entries that a stream may hold. A repeated pull doubles
-// it, because entries that the origin no longer announces stay until the end of the pull.
-func (o *Origin) entryLimit(st *Stream) uint64 {
-	if st.RepullSince > 0 {
-		return 2 * uint64(o.Cfg.Quota)
-	}
-
-	return uint64(o.Cfg.Quota)
+	return digest.Live() && agree(held.Digest(digest.RID), digest)
 }
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
@@ -215,6 +189,13 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 	old, err := t.Get(digest.RID)
 	if err != nil {
 		return effect{}, err
+	}
+
+	// Most such digests are known: a gossiped page repeats those of pages before it.
+	if digest.Revision <= t.Confirmed() && !isKnown(old, digest) {
+		if err := t.Confirm(digest.Revision - 1); err != nil {
+			return effect{}, err
+		}
 	}
 
 	if !digest.Live() || Freed(digest.Deadline, now) {
@@ -247,27 +228,24 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 	e := effect{digest: digest, missing: rec.Record == nil}
 	switch {
 	case rec.Record != nil:
-		e.entry = o.keep(st, t, old, held, rec)
+		if e.entry, err = o.keep(st, t, old, held, rec); err != nil {
+			return e, err
+		}
 	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta),
 		o.missingRoom(st, t.Delta) <= 0:
 		e.missing = false
 		o.overQuota(held)
 	}
 
-	if held.Record == store.RecordHeld {
-		if err := t.PutRecord(held, rec.Stored); err != nil {
-			return e, err
-		}
-	}
-
 	return e, t.Put(digest.RID, old, held)
 }
 
-// keep completes held for a record that arrived, and returns the entry to show or nil. A
+// keep writes a record that arrived and completes held. It returns the entry to show or nil. A
 // refused record isn't requested again, because all holders have the same bytes by that
 // name. A record that exceeds a quota isn't requested again until there is room. The record
 // that it replaces counts as room.
-func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) *directory.Entry {
+func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) (*directory.Entry,
+	error) {
 	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
 	if rec.Err != nil {
 		held.Record = store.RecordRefused
@@ -283,18 +261,18 @@ func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recor
 			o.Cfg.Logger.Warn("refused a record", "origin", o.Domain.Name(), "h", held.H.String(), "err", rec.Err)
 		}
 
-		return nil
+		return nil, nil
 	}
 
 	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(rec.Stored.Size())
 	if !o.hasRoom(st, t, old, held) {
 		o.overQuota(held)
-		return nil
+		return nil, nil
 	}
 
 	held.Format = rec.Format
 
-	return o.Shown.describe(rec.Entry, st.Id.Audience, held)
+	return o.Shown.describe(rec.Entry, st.Id.Audience, held), t.PutRecord(held, rec.Stored)
 }
 
 // overQuota notes that there is no room for an entry's record.
@@ -321,7 +299,15 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	o.account(st, done)
+	wasFull := o.missingRoom(st, store.Usage{}) <= 0
+	st.State = done.State
+	st.Used = st.Used.Plus(done.Delta)
+	st.Owners.Absorb(done.owners)
+	o.reached.Store(nil)
+
+	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && o.missingRoom(st, store.Usage{}) > 0 {
+		o.Room.Store(true)
+	}
 
 	for _, effect := range done.effects {
 		if effect.missing {
@@ -337,20 +323,6 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 
 	if st == feed.Cur {
 		o.Shown.apply(done.effects, twice)
-	}
-}
-
-// account adds the changes of a transaction to its stream's totals. The caller holds
-// change and mu.
-func (o *Origin) account(st *Stream, done Changes) {
-	wasFull := o.missingRoom(st, store.Usage{}) <= 0
-	st.State = done.State
-	st.Used = st.Used.Plus(done.Delta)
-	st.Owners.Absorb(done.owners)
-	o.reached.Store(nil)
-
-	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && o.missingRoom(st, store.Usage{}) > 0 {
-		o.Room.Store(true)
 	}
 }
 
@@ -401,26 +373,37 @@ func (o *Origin) atTip(feed *Feed, st *Stream) error {
 	return o.endRepull(feed, st)
 }
 
-// alternativesTo reads the alternatives to effects on a feed. If they can't be read, the
-// entries are shown later. The caller holds change.
-func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
-	found, err := o.readAlternatives(f, effects)
-	if err != nil {
-		if !errors.Is(err, store.ErrStalled) {
-			o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
-		}
+// Wanted returns the names of the records to fetch for a page: those that are missing, if the page will
+// be applicable once the stream has reached done. Of a full stream these are records that replace others.
+func (o *Origin) Wanted(page *Page, done Ahead) (names []protocol.RecordName, err error) {
+	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
+	full, apt := o.fits(page, id, done)
 
-		o.showLater()
+	if !apt {
+		return nil, nil
 	}
 
-	return found
+	now := o.Shown.Index.Clock.Now()
+	for _, digest := range page.Digests {
+		if digest.Live() && !Freed(digest.Deadline, now) {
+			names = append(names, protocol.NameOf(digest))
+		}
+	}
+
+	err = o.Store.Read(id, func(t *store.Tx) (err error) {
+		if names, err = t.Missing(page.Digests, names); full && err == nil {
+			names, err = t.Replacing(page.Digests, names)
+		}
+
+		return err
+	})
+
+	return names, err
 }
 
-// Fit returns the stream of a page, and reports whether the page will be applicable once
-// the stream has reached done (apt). full reports that an applicable page exceeds the quotas.
-func (o *Origin) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
-	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
-
+// fits reports whether the page of a stream will be applicable once the stream has reached done
+// (apt). full reports that nothing can be added to the stream.
+func (o *Origin) fits(page *Page, id store.StreamID, done Ahead) (full, apt bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -429,7 +412,7 @@ func (o *Origin) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool)
 	st := feed.existing(page.Epoch)
 	if st == nil {
 		if page.Epoch < feed.Newest().Id.Epoch {
-			return id, false, false
+			return false, false
 		}
 
 		st = newStream(id) // which the page begins
@@ -438,7 +421,7 @@ func (o *Origin) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool)
 	mark := st.State.Watermark
 	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
 
-	return id, apt && o.full(st, store.Usage{}), apt
+	return o.full(st, store.Usage{}), apt
 }
 
 // Ahead is the position of a stream after the pages under way are applied; zero if no page

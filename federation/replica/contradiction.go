@@ -35,10 +35,13 @@ func (o *Origin) Contradicted(p *Page) (other string, err error) {
 				return nil
 			}
 
-			switch same, err := agrees(t, digest); {
-			case err != nil:
+			// A page that regularly arrives twice doesn't need the chain.
+			held, err := t.Get(digest.RID)
+			if err != nil {
 				return err
-			case same:
+			}
+
+			if held != nil && digest.Live() && agree(held.Digest(digest.RID), digest) {
 				continue
 			}
 
@@ -62,21 +65,6 @@ func (o *Origin) Contradicted(p *Page) (other string, err error) {
 	})
 
 	return other, err
-}
-
-// agrees reports whether the stored entry equals a live digest. It avoids reading the chain for
-// pages that regularly arrive twice. The digest's operation isn't compared: it isn't stored
-// and makes no difference to readers.
-func agrees(t *store.Tx, digest signed.Digest) (bool, error) {
-	held, err := t.Get(digest.RID)
-	if err != nil || held == nil || !digest.Live() {
-		return false, err
-	}
-
-	mine := held.Digest(digest.RID)
-	mine.Op = digest.Op
-
-	return mine == digest, nil
 }
 
 // A comparedPage is a parsed page of a chain. The zero value lists nothing.

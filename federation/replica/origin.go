@@ -262,7 +262,13 @@ func (o *Origin) hear() {
 // registrations would appear expired.
 func (o *Origin) Admit(claim Claim) error {
 	now := o.base.Now()
-	o.witness(claim)
+
+	// The origin's newest word on the time confirms a step of this machine's clock (rule T2). An older
+	// one may be a replay.
+	seen := o.summary.Load()
+	if clock := o.base.Checked; clock != nil && claim.IssuedAt > max(seen.headIs.Unix(), seen.status.LastPage.Unix()) {
+		clock.Witness(time.Unix(claim.IssuedAt, 0))
+	}
 
 	o.mu.Lock()
 	newest := o.FeedOf(claim.Aud).Newest().Id.Epoch
@@ -282,16 +288,6 @@ func (o *Origin) Admit(claim Claim) error {
 	o.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
 
 	return nil
-}
-
-// witness lets an origin's newest word on the time confirm a step of this machine's clock (rule T2).
-func (o *Origin) witness(claim Claim) {
-	seen := o.summary.Load()
-	newest := claim.IssuedAt > max(seen.headIs.Unix(), seen.status.LastPage.Unix()) // an older one may be a replay
-
-	if clock := o.base.Checked; newest && clock != nil {
-		clock.Witness(time.Unix(claim.IssuedAt, 0))
-	}
 }
 
 // IsCaughtUp reports whether the origin's private stream is complete here up to p. It is

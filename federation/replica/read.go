@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"errors"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -17,9 +19,8 @@ func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 
 	entry, err := (*directory.Entry)(nil), recordgate.ErrRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage its contents
-		entry, err = o.Records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
-			return o.Records.OpenEntry(o.Domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
-		})
+		entry, err = o.Records.OpenEntry(contain.Stored, o.Domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record,
+			kinds.Reproject)
 	}
 
 	if err != nil {
@@ -58,10 +59,12 @@ func (o *Origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error
 	return all, nil
 }
 
-func (o *Origin) readAlternatives(f *Feed, effects []effect) (alternatives, error) {
+// alternativesTo returns the alternatives to effects on a feed. If they can't be read, the entries
+// are shown later. The caller holds change.
+func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
 	other := o.other(f)
 	if !other.live() || len(effects) == 0 {
-		return nil, nil
+		return nil
 	}
 
 	var both []directory.RID
@@ -75,18 +78,23 @@ func (o *Origin) readAlternatives(f *Feed, effects []effect) (alternatives, erro
 
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 
 	found := alternatives{}
-	for _, rid := range both {
-		if found[rid], err = o.entriesOf(rid); err != nil {
-			return nil, err
-		}
+	for i := 0; i < len(both) && err == nil; i++ {
+		found[both[i]], err = o.entriesOf(both[i])
 	}
 
-	return found, nil
+	if err == nil {
+		return found
+	}
+
+	if !errors.Is(err, store.ErrStalled) {
+		o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
+	}
+
+	o.showLater()
+
+	return nil
 }
 
 // alternatives are the entries of those registrations that both streams of an origin have.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -12,14 +13,14 @@ import (
 )
 
 // AcceptRecords takes records that came for wanted entries.
-func (o *Origin) AcceptRecords(st *Stream, wanted []signed.Digest,
+func (o *Origin) AcceptRecords(ctx context.Context, st *Stream, wanted []signed.Digest,
 	records map[protocol.RecordName]recordgate.Fetched) error {
-	return o.Cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(st, wanted, records) })
+	return o.Cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(ctx, st, wanted, records) })
 }
 
-func (o *Origin) keepRecords(st *Stream, wanted []signed.Digest,
+func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Digest,
 	records map[protocol.RecordName]recordgate.Fetched) error {
-	opened := o.Records.Open(o.Domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
+	opened := o.Records.Open(ctx, o.Domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
 
 	if err := o.change.Lock(o.Store); err != nil {
 		return err
@@ -58,11 +59,9 @@ func (o *Origin) writeRecords(st *Stream, opened map[directory.RID]recordgate.Op
 
 			was := *held
 
-			entry := o.keep(st, t, &was, held, rec)
-			if held.Record == store.RecordHeld {
-				if err := t.PutRecord(held, rec.Stored); err != nil {
-					return err
-				}
+			entry, err := o.keep(st, t, &was, held, rec)
+			if err != nil {
+				return err
 			}
 
 			if err := t.Put(rid, &was, held); err != nil {

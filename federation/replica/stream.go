@@ -91,25 +91,6 @@ func (f *Feed) existing(epoch uint64) *Stream {
 	return nil
 }
 
-// stream returns the stream of an epoch, and begins it if it is new; nil if the epoch is
-// over. The caller holds change and mu.
-func (f *Feed) stream(id store.StreamID) *Stream {
-	if f.Cur == nil {
-		f.Cur = newStream(id)
-	}
-
-	switch {
-	case id.Epoch == f.Cur.Id.Epoch:
-		return f.Cur
-	case id.Epoch < f.Newest().Id.Epoch:
-		return nil
-	case f.next == nil || f.next.Id.Epoch < id.Epoch:
-		f.next = newStream(id)
-	}
-
-	return f.next
-}
-
 // live reports whether the feed's shown stream holds anything.
 func (f *Feed) live() bool { return f.Cur != nil && f.Cur.State.Live > 0 }
 
