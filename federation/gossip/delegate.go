@@ -94,9 +94,9 @@ var (
 	_ memberlist.EventDelegate = (*pool)(nil)
 )
 
-func newPool(cfg *Config) *pool {
+func newPool(cfg *Config, acquainted func(spiffeid.ID) (address string, ok bool)) *pool {
 	return &pool{
-		cfg: cfg, wake: make(chan struct{}, 1),
+		cfg: cfg, acquainted: acquainted, wake: make(chan struct{}, 1),
 		members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{},
 		lines: limit.NewLines[spiffeid.TrustDomain](maxLineDomains, lineRate),
 	}
@@ -246,23 +246,27 @@ func pause(n int, longest time.Duration) time.Duration {
 
 // NotifyJoin implements memberlist.EventDelegate.
 func (p *pool) NotifyJoin(n *memberlist.Node) {
-	if id, err := spiffeid.FromString(n.Name); err == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.members[id] = string(n.Meta)
-		delete(p.sought, id)
+	if id, ok := p.found(n); ok {
 		p.log("a member joined", id)
 	}
 }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (p *pool) NotifyUpdate(n *memberlist.Node) {
-	if id, err := spiffeid.FromString(n.Name); err == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.members[id] = string(n.Meta)
-		delete(p.sought, id)
+func (p *pool) NotifyUpdate(n *memberlist.Node) { p.found(n) }
+
+// found ends the search for a member, which is now at the address in its metadata.
+func (p *pool) found(n *memberlist.Node) (spiffeid.ID, bool) {
+	id, err := spiffeid.FromString(n.Name)
+	if err != nil {
+		return id, false
 	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[id] = string(n.Meta)
+	delete(p.sought, id)
+
+	return id, true
 }
 
 // NotifyLeave implements memberlist.EventDelegate. The node is sought at its last address,
@@ -297,11 +301,9 @@ func (p *pool) address(id spiffeid.ID) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if a, ok := p.members[id]; ok {
-		return a, true
-	}
+	address, ok := p.members[id]
 
-	return "", false
+	return address, ok
 }
 
 // settled reports whether joining at a node is needless: it is a member, or its domain has

@@ -160,11 +160,12 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	}
 
 	gossiper := &Gossiper{cfg: cfg}
-	gossiper.pool = newPool(&gossiper.cfg)
-	in := newInbox(gossiper.contained(mesh.Deliver), gossiper.containedHeads(mesh.MergeHeads), cfg.Refused)
+	in := newInbox(&gossiper.cfg, mesh)
+	// memberlist calls the pool only after the transport is there.
+	gossiper.pool = newPool(&gossiper.cfg, func(id spiffeid.ID) (string, bool) {
+		return gossiper.transport.acquainted(id)
+	})
 	gossiper.transport = newTransport(&gossiper.cfg, mesh.Heads, in.put, gossiper.pool.address)
-	gossiper.pool.acquainted = gossiper.transport.acquainted
-
 	gossiper.broadcasts = newBroadcasts(&gossiper.cfg, gossiper.pool.others, gossiper.transport.queue)
 	if gossiper.list, err = memberlist.Create(gossiper.memberlist()); err != nil {
 		_ = gossiper.transport.Shutdown()
@@ -178,19 +179,6 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	gossiper.tasks.Go(func() { gossiper.broadcasts.run(ctx) })
 
 	return gossiper, nil
-}
-
-// contained wraps deliver so that a panic drops one message only.
-func (g *Gossiper) contained(deliver func(spiffeid.ID, []byte)) func(spiffeid.ID, []byte) {
-	return func(from spiffeid.ID, msg []byte) {
-		g.cfg.Panics.Do(contain.Gossip, func() { deliver(from, msg) })
-	}
-}
-
-func (g *Gossiper) containedHeads(merge func(spiffeid.ID, [][]byte)) func(spiffeid.ID, [][]byte) {
-	return func(from spiffeid.ID, heads [][]byte) {
-		g.cfg.Panics.Do(contain.Gossip, func() { merge(from, heads) })
-	}
 }
 
 func (g *Gossiper) memberlist() *memberlist.Config {

@@ -2,8 +2,10 @@ package gossip
 
 import (
 	"context"
+	"slices"
 	"sync"
 
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -19,21 +21,17 @@ type news struct {
 // An inbox holds received messages and heads until its only reader takes them, one sender
 // after the other. A sender of too many messages displaces only its own older ones.
 type inbox struct {
-	deliver func(from spiffeid.ID, msg []byte)
-	merge   func(from spiffeid.ID, heads [][]byte)
-	refused func(reason string)
-	some    chan struct{} // capacity 1: something is waiting
+	cfg  *Config
+	mesh Mesh
+	some chan struct{} // capacity 1: something is waiting
 
 	mu      sync.Mutex
 	waiting map[spiffeid.ID][]news
 	turn    []spiffeid.ID // the keys of waiting, the next one first
 }
 
-func newInbox(deliver func(spiffeid.ID, []byte), merge func(spiffeid.ID, [][]byte), refused func(string)) *inbox {
-	return &inbox{
-		deliver: deliver, merge: merge, refused: refused,
-		some: make(chan struct{}, 1), waiting: map[spiffeid.ID][]news{},
-	}
+func newInbox(cfg *Config, mesh Mesh) *inbox {
+	return &inbox{cfg: cfg, mesh: mesh, some: make(chan struct{}, 1), waiting: map[spiffeid.ID][]news{}}
 }
 
 // put adds news of a node. It never blocks.
@@ -46,29 +44,20 @@ func (b *inbox) put(from spiffeid.ID, news news) {
 		b.turn = append(b.turn, from)
 	}
 
-	if news.heads != nil {
-		w = withoutHeads(w) // new heads supersede earlier ones of the same sender
+	if news.heads != nil { // they supersede earlier ones of the same sender
+		w = slices.DeleteFunc(w, isHeads)
 	}
 
 	if len(w) >= inboxEach {
 		w = w[1:]
-		b.refused("inbox_full")
+		b.cfg.Refused("inbox_full")
 	}
 
 	b.waiting[from] = append(w, news)
 	nudge(b.some)
 }
 
-func withoutHeads(all []news) []news {
-	kept := make([]news, 0, len(all)+1)
-	for _, n := range all {
-		if n.heads == nil {
-			kept = append(kept, n)
-		}
-	}
-
-	return kept
-}
+func isHeads(n news) bool { return n.heads != nil }
 
 func (b *inbox) next() (from spiffeid.ID, n news, ok bool) {
 	b.mu.Lock()
@@ -107,11 +96,13 @@ func (b *inbox) run(ctx context.Context) {
 				break
 			}
 
-			if news.heads != nil {
-				b.merge(from, news.heads)
-			} else {
-				b.deliver(from, news.message)
-			}
+			b.cfg.Panics.Do(contain.Gossip, func() { // a panic drops this news only
+				if isHeads(news) {
+					b.mesh.MergeHeads(from, news.heads)
+				} else {
+					b.mesh.Deliver(from, news.message)
+				}
+			})
 		}
 	}
 }

@@ -328,8 +328,7 @@ func newTestPool(met map[spiffeid.ID]string) (p *pool, refused map[string]int) {
 		Node: pondNode("alpha.test", "n1"), Logger: slog.New(slog.DiscardHandler),
 		Allow:   func(id spiffeid.ID) bool { return id.TrustDomain().Name() != "stranger.test" },
 		Refused: func(reason string) { refused[reason]++ },
-	})
-	p.acquainted = func(id spiffeid.ID) (string, bool) { address, ok := met[id]; return address, ok }
+	}, func(id spiffeid.ID) (string, bool) { address, ok := met[id]; return address, ok })
 
 	return p, refused
 }
@@ -494,7 +493,7 @@ func TestAMemberThatComesAndGoesFillsNoLog(t *testing.T) {
 		p := newPool(&Config{
 			Allow: func(spiffeid.ID) bool { return true }, Refused: func(string) {},
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
+		}, nil)
 		flapping := &memberlist.Node{Name: pondNode("beta.test", "eve").String(), Meta: []byte("eve:1")}
 
 		for range 650 {

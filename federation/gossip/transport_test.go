@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
@@ -240,6 +242,20 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
+// A readMesh collects what an inbox delivers.
+type readMesh struct {
+	Mesh
+	got *[]string
+}
+
+// Deliver implements Mesh.
+func (m *readMesh) Deliver(from spiffeid.ID, msg []byte) {
+	*m.got = append(*m.got, from.Path()+" "+string(msg))
+}
+
+// MergeHeads implements Mesh.
+func (m *readMesh) MergeHeads(from spiffeid.ID, heads [][]byte) { m.Deliver(from, heads[0]) }
+
 // Who sends too much displaces nothing but their own.
 //
 // Requirement: MESH-006
@@ -248,11 +264,8 @@ func TestTheInboxIsFair(t *testing.T) {
 		dropped := 0
 
 		var got []string
-		box := newInbox(
-			func(from spiffeid.ID, msg []byte) { got = append(got, from.Path()+" "+string(msg)) },
-			func(from spiffeid.ID, heads [][]byte) { got = append(got, from.Path()+" "+string(heads[0])) },
-			func(string) { dropped++ },
-		)
+		log := slog.New(slog.DiscardHandler)
+		box := newInbox(&Config{Panics: contain.New(log), Refused: func(string) { dropped++ }}, &readMesh{got: &got})
 		loud := pondNode("alpha.test", "loud")
 		quiet := pondNode("beta.test", "quiet")
 
