@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +79,7 @@ func (fl *follower) confirm(ctx context.Context, origin *replica.Origin) (heard 
 
 // askNodes asks nodes at once, and returns one testimony of each key's node that answered.
 func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
-	nodes []protocol.Node) (all []replica.Testimony) {
+	nodes []protocol.Node) []replica.Testimony {
 	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(confirmTime))
 	defer cancel()
 
@@ -107,11 +109,7 @@ func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open r
 
 	asking.Wait()
 
-	for _, testimony := range by {
-		all = append(all, testimony)
-	}
-
-	return all
+	return slices.Collect(maps.Values(by))
 }
 
 func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
@@ -122,27 +120,16 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 		return testimony, err
 	}
 
-	var head *signed.Head
-
-	testimony.Node, err = fl.openStated(origin, signed.TypeHead, text, func(payload []byte) (at int64, err error) {
-		if head, err = fl.cfg.Dialect.ParseHead(payload); err == nil && head.Issuer != origin.Domain {
-			err = errOrigin
-		}
-
-		if err != nil {
-			return 0, err
-		}
-
-		return head.IssuedAt, nil
-	})
+	stated, signer, err := fl.openStated(origin, signed.TypeHead, text)
 	if err != nil {
 		return testimony, err
 	}
 
-	testimony.At = directory.Position{Epoch: head.Epoch, Revision: head.At}
+	testimony.Node = signer
+	testimony.At = directory.Position{Epoch: stated.head.Epoch, Revision: stated.head.At}
 
 	for i, stream := range open.Streams {
-		if stream.Since >= stream.UpTo || stream.ID.Epoch != head.Epoch {
+		if stream.Since >= stream.UpTo || stream.ID.Epoch != testimony.At.Epoch {
 			continue
 		}
 
@@ -173,9 +160,18 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 			break
 		}
 
-		page, err := fl.statedPage(origin, stream, text, by.Node)
+		stated, signer, err := fl.openStated(origin, signed.TypePage, text)
 		if err != nil {
 			return nil, err
+		}
+
+		page := stated.page
+		if page.Audience != stream.ID.Audience || page.Epoch != stream.ID.Epoch {
+			return nil, errOrigin
+		}
+
+		if signer != by.Node {
+			return nil, fmt.Errorf("the page is by %s, and the head by %s", signer, by.Node)
 		}
 
 		if page.From > claims.UpTo || page.To <= claims.UpTo {
@@ -196,43 +192,23 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 	return claims, nil
 }
 
-// statedPage verifies a page of a stream that a node signed.
-func (fl *follower) statedPage(origin *replica.Origin, stream replica.UnconfirmedStream, text string,
-	by spiffeid.ID) (page *signed.Page, err error) {
-	signer, err := fl.openStated(origin, signed.TypePage, text, func(payload []byte) (at int64, err error) {
-		if page, err = fl.cfg.Dialect.ParsePage(payload); err != nil {
-			return 0, err
-		}
-
-		if page.Issuer != origin.Domain || page.Audience != stream.ID.Audience || page.Epoch != stream.ID.Epoch {
-			return 0, errOrigin
-		}
-
-		return page.IssuedAt, nil
-	})
-	if err == nil && signer != by {
-		err = fmt.Errorf("the page is by %s, and the head by %s", signer, by)
-	}
-
-	return page, err
-}
-
-// openStated verifies what a node of the origin answered, and returns the node whose key signed it. parse returns
-// when it was issued.
-func (fl *follower) openStated(origin *replica.Origin, typ, text string,
-	parse func(payload []byte) (int64, error)) (signer spiffeid.ID, err error) {
+// openStated verifies what a node of the origin answered, and returns the node whose key signed it.
+func (fl *follower) openStated(origin *replica.Origin, typ, text string) (stated verifiedMessage, signer spiffeid.ID,
+	err error) {
 	err = fl.cfg.Panics.Run(contain.Page, func() error {
 		payload, kid, err := fl.cfg.Keys.Verify(origin.Domain, typ, text)
 		if err != nil {
 			return err
 		}
 
-		at, err := parse(payload)
+		claim, err := stated.parse(fl.cfg.Dialect, typ, payload)
 		if err != nil {
 			return err
 		}
 
-		switch age := time.Since(time.Unix(at, 0)); {
+		switch age := time.Since(time.Unix(claim.IssuedAt, 0)); {
+		case claim.Issuer != origin.Domain:
+			return errOrigin
 		case age > statedFor || age < -statedFor:
 			return errStatedAt
 		case origin.Distrusts(kid):
@@ -244,7 +220,7 @@ func (fl *follower) openStated(origin *replica.Origin, typ, text string,
 		return nil
 	})
 
-	return signer, err
+	return stated, signer, err
 }
 
 var errStatedAt = errors.New("issued too long ago, or in the future; check the clocks")

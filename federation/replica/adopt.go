@@ -23,7 +23,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 		return nil
 	}
 
-	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.newest && !o.contradicts(claimed) {
+	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.newest.text && !o.contradicts(claimed) {
 		if _, err := o.Keys.superseded(claimed, o.certified); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 			return err
 		}
 
-		if kept != o.Keys.newest {
+		if kept != o.Keys.newest.text {
 			o.hear()
 
 			if err := o.ReplaceKeys(doc, kept); err != nil {
@@ -91,11 +91,11 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 }
 
 // loadPast returns the earlier key documents that ReplaceKeys stored.
-func (o *Origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
+func (o *Origin) loadPast(td spiffeid.TrustDomain) (all []keyDocument, err error) {
 	texts, err := o.Store.PastKeys(td)
 	for _, text := range texts {
 		if doc := ParseKeys(text); doc != nil {
-			all = append(all, pastDocument{text, time.Now(), doc})
+			all = append(all, keyDocument{text, time.Now(), doc})
 		}
 	}
 

@@ -2,12 +2,12 @@ package replica
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -29,21 +29,23 @@ const (
 	doubtOmitted  doubtKind = "omitted"  // it leaves out a change that they announce
 )
 
-// A doubtKey identifies a contradiction. The position of a doubtPosition is not compared: it is the
-// first one that was stated, until another node reaches it.
+// A doubtKey identifies a contradiction.
 type doubtKey struct {
-	node spiffeid.ID
-	kind doubtKind
-	aud  directory.Audience
-	rid  directory.RID
-	at   directory.Position
+	node   spiffeid.ID // whose word this domain took
+	kind   doubtKind
+	aud    directory.Audience
+	rid    directory.RID
+	change directory.Position // zero for a doubtPosition
 }
 
-// A doubt is a contradiction that lasts.
+// A doubt is a contradiction between a node and others of its domain.
 type doubt struct {
-	contradiction
+	doubtKey
 
-	since map[spiffeid.ID]time.Time // of the nodes against it, when each first was
+	kid     string
+	at      directory.Position // of a doubtPosition the first that was stated, until another node reaches it
+	against []spiffeid.ID
+	since   map[spiffeid.ID]time.Time // when each node first was against it
 }
 
 // A Doubtful is a node of an origin whose word other nodes of the origin contradict.
@@ -93,7 +95,7 @@ func (d *doubts) isReached(by spiffeid.ID, position directory.Position) bool {
 
 // weigh notes the contradictions that testimonies found. It returns a node that is to be distrusted from
 // now on, and how far the nodes are that contradict it.
-func (d *doubts) weigh(found []contradiction, all []Testimony, now time.Time) (node Doubtful, from directory.Position,
+func (d *doubts) weigh(found []*doubt, all []Testimony, now time.Time) (node Doubtful, from directory.Position,
 	is bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,26 +113,21 @@ func (d *doubts) weigh(found []contradiction, all []Testimony, now time.Time) (n
 	before := d.open
 	d.open = map[doubtKey]*doubt{}
 
-	for _, c := range found {
-		key := c.doubtKey
-		if key.kind == doubtPosition {
-			key.at = directory.Position{}
+	for _, doubted := range found {
+		doubted.since = map[spiffeid.ID]time.Time{}
+
+		lasts := before[doubted.doubtKey]
+		if lasts != nil && (doubted.kind != doubtPosition || !d.isReached(doubted.node, lasts.at)) {
+			doubted.since, doubted.at = lasts.since, lasts.at
 		}
 
-		lasting := before[key]
-		if lasting == nil || key.kind == doubtPosition && d.isReached(key.node, lasting.at) {
-			lasting = &doubt{contradiction: c, since: map[spiffeid.ID]time.Time{}}
-		}
-
-		lasting.against = c.against
-
-		for _, other := range c.against {
-			if _, known := lasting.since[other]; !known {
-				lasting.since[other] = now
+		for _, other := range doubted.against {
+			if _, known := doubted.since[other]; !known {
+				doubted.since[other] = now
 			}
 		}
 
-		d.open[key] = lasting
+		d.open[doubted.doubtKey] = doubted
 	}
 
 	for _, lasting := range d.open {
@@ -253,15 +250,7 @@ func (d *doubts) list(now time.Time) (all []Doubtful) {
 // Distrusts reports whether the word of a key's node is not taken, because other nodes of the origin
 // contradict it.
 func (o *Origin) Distrusts(kid string) bool {
-	return o.Doubts.any() && o.Doubts.distrusts(o.NodeOf(kid), time.Now())
-}
-
-// any reports whether a node may be distrusted.
-func (d *doubts) any() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	return len(d.distrusted) > 0
+	return o.Doubts.distrusts(o.NodeOf(kid), time.Now())
 }
 
 // distrust refuses the word of a node from now on, and pulls the origin's streams again from the others,
@@ -286,25 +275,14 @@ func (o *Origin) distrust(node Doubtful, from directory.Position) error {
 // unannounced returns the keys whose entries are removed at the end of a repeated pull, unless the origin
 // announced them again: those that are revoked, and those of distrusted nodes.
 func (o *Origin) unannounced() map[string]bool {
-	if !o.Doubts.any() {
-		return o.Keys.revokedKeys()
+	keys := maps.Clone(o.Keys.revokedKeys())
+	if keys == nil {
+		keys = map[string]bool{}
 	}
 
-	keys := map[string]bool{}
-	for kid := range o.Keys.revokedKeys() {
-		keys[kid] = true
-	}
-
-	documents := o.Keys.documents()
-	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
-		documents = append([]*signed.KeyDocument{doc}, documents...)
-	}
-
-	for _, doc := range documents {
-		for _, key := range doc.Keys {
-			if o.Doubts.distrusts(key.Node, time.Now()) {
-				keys[key.KeyID()] = true
-			}
+	for _, key := range o.knownKeys() {
+		if o.Doubts.distrusts(key.Node, time.Now()) {
+			keys[key.KeyID()] = true
 		}
 	}
 

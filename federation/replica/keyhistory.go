@@ -14,17 +14,9 @@ import (
 // which the newest doesn't.
 type keyHistory struct {
 	mu      sync.Mutex // guards the fields below; change is held too when newest is replaced
-	newest  string
-	past    []pastDocument  // the newest first
+	newest  keyDocument
+	past    []keyDocument   // the newest first
 	revoked map[string]bool // keys that no stored page or entry depends on
-	reads   readFormats
-}
-
-// readFormats caches the formats that an origin reads, from its newest key document.
-type readFormats struct {
-	text    string // of the document
-	formats signed.Formats
-	until   time.Time
 }
 
 // Formats returns which formats the newest key document lists, and until when it holds.
@@ -32,20 +24,11 @@ func (kh *keyHistory) Formats() (formats signed.Formats, until time.Time, known 
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	if kh.newest == "" {
+	if kh.newest.doc == nil {
 		return nil, until, false
 	}
 
-	if kh.reads.text != kh.newest {
-		doc := ParseKeys(kh.newest)
-		if doc == nil {
-			return nil, until, false
-		}
-
-		kh.reads = readFormats{text: kh.newest, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
-	}
-
-	return kh.reads.formats, kh.reads.until, true
+	return kh.newest.doc.Formats, time.Unix(kh.newest.doc.Expires, 0), true
 }
 
 // NewestText returns the newest document, "" for none.
@@ -53,15 +36,15 @@ func (kh *keyHistory) NewestText() string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	return kh.newest
+	return kh.newest.text
 }
 
 // replace sets the newest document and the earlier ones. The caller holds change.
-func (kh *keyHistory) replace(newest string, past []pastDocument) {
+func (kh *keyHistory) replace(newest string, past []keyDocument) {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	kh.newest = newest
+	kh.newest = keyDocument{text: newest, doc: ParseKeys(newest)}
 	kh.past = past
 }
 
@@ -80,48 +63,30 @@ func (kh *keyHistory) setRevoked(revoked map[string]bool) {
 	kh.revoked = revoked
 }
 
-// Issued returns the stored key documents of an origin, the newest first.
-func (kh *keyHistory) Issued() []string {
+// documents returns the stored key documents of an origin, the newest first.
+func (kh *keyHistory) documents() (all []keyDocument) {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
 
-	all := []string{kh.newest}
-	for _, d := range kh.past {
-		all = append(all, d.text)
+	if kh.newest.doc != nil {
+		all = append(all, kh.newest)
 	}
 
-	return all
+	return append(all, kh.past...)
 }
 
-// documents returns the stored key documents of an origin, the newest first.
-func (kh *keyHistory) documents() (all []*signed.KeyDocument) {
-	kh.mu.Lock()
-	newest, past := kh.newest, kh.past
-	kh.mu.Unlock()
-
-	if doc := ParseKeys(newest); doc != nil {
-		all = append(all, doc)
+// Issued returns the texts of the stored key documents of an origin, the newest first.
+func (kh *keyHistory) Issued() (texts []string) {
+	for _, document := range kh.documents() {
+		texts = append(texts, document.text)
 	}
 
-	for _, document := range past {
-		all = append(all, document.doc)
-	}
-
-	return all
+	return texts
 }
 
 // IssuedFor returns the newest stored key document that lists a key, or "".
 func (kh *keyHistory) IssuedFor(kid string) string {
-	kh.mu.Lock()
-	all := append([]pastDocument{{text: kh.newest}}, kh.past...)
-	kh.mu.Unlock()
-
-	all[0].doc = ParseKeys(all[0].text)
-	for _, document := range all {
-		if document.doc == nil {
-			continue
-		}
-
+	for _, document := range kh.documents() {
 		if _, err := document.doc.Key(kid); err == nil {
 			return document.text
 		}
@@ -134,14 +99,14 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 // that doc doesn't mention any more, the newest document that listed it. It returns
 // ErrKeysPace if there is no room and none of them may be dropped yet. If there is no room, it
 // drops those of which no key is certified. The caller holds change.
-func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]pastDocument,
+func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]keyDocument,
 	error) {
-	old := kh.past
-	if was := ParseKeys(kh.newest); was != nil {
-		old = append([]pastDocument{{kh.newest, time.Now(), was}}, old...)
+	old := kh.documents()
+	if kh.newest.doc != nil {
+		old[0].until = time.Now()
 	}
 
-	var kept []pastDocument
+	var kept []keyDocument
 
 	covered, size := map[string]bool{}, 0
 	for _, document := range old {
@@ -159,7 +124,7 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 	}
 
 	if len(kept) > MaxPast || size > maxPastSize {
-		kept = slices.DeleteFunc(kept, func(d pastDocument) bool { return !slices.ContainsFunc(d.doc.Keys, certified) })
+		kept = slices.DeleteFunc(kept, func(d keyDocument) bool { return !slices.ContainsFunc(d.doc.Keys, certified) })
 		size = sizeOf(kept)
 	}
 
@@ -175,7 +140,7 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 	return kept, nil
 }
 
-func sizeOf(documents []pastDocument) (size int) {
+func sizeOf(documents []keyDocument) (size int) {
 	for _, document := range documents {
 		size += len(document.text)
 	}
@@ -183,8 +148,8 @@ func sizeOf(documents []pastDocument) (size int) {
 	return size
 }
 
-// A pastDocument is a key document that was an origin's newest.
-type pastDocument struct {
+// A keyDocument is a key document that is or was an origin's newest.
+type keyDocument struct {
 	text  string
 	until time.Time // when it was replaced, or when this node started
 	doc   *signed.KeyDocument

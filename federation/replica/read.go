@@ -33,32 +33,6 @@ func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 	return o.Shown.describe(entry, st.Id.Audience, &k.Entry)
 }
 
-// entriesOf returns the entries of a registration in the streams that are shown. The caller
-// holds change.
-func (o *Origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
-	for _, feed := range o.Feeds() {
-		if feed.Cur == nil {
-			continue
-		}
-
-		var k store.StoredEntry
-
-		err := o.Store.Read(feed.Cur.Id, func(t *store.Tx) (err error) {
-			k, err = t.StoredEntry(rid)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-
-		if e := o.entryOf(feed.Cur, k); e != nil {
-			all = append(all, e)
-		}
-	}
-
-	return all, nil
-}
-
 // alternativesTo returns the alternatives to effects on a feed. If they can't be read, the entries
 // are shown later. The caller holds change.
 func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
@@ -67,34 +41,54 @@ func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
 		return nil
 	}
 
-	var both []directory.RID
+	found := alternatives{}
 
-	err := o.Store.Read(other.Cur.Id, func(t *store.Tx) error {
-		for _, e := range effects {
-			if t.Has(e.digest.RID) {
-				both = append(both, e.digest.RID)
-			}
+	for _, feed := range []*Feed{other, f} {
+		if feed.Cur == nil {
+			continue
 		}
 
-		return nil
-	})
+		var stored []store.StoredEntry
 
-	found := alternatives{}
-	for i := 0; i < len(both) && err == nil; i++ {
-		found[both[i]], err = o.entriesOf(both[i])
+		err := o.Store.Read(feed.Cur.Id, func(t *store.Tx) error {
+			for _, e := range effects {
+				rid := e.digest.RID
+				if feed == other && t.Has(rid) {
+					found[rid] = nil
+				}
+
+				if _, both := found[rid]; !both {
+					continue
+				}
+
+				entry, err := t.StoredEntry(rid)
+				if err != nil {
+					return err
+				}
+
+				stored = append(stored, entry)
+			}
+
+			return nil
+		})
+		if err != nil {
+			if !errors.Is(err, store.ErrStalled) {
+				o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
+			}
+
+			o.showLater()
+
+			return nil
+		}
+
+		for _, one := range stored {
+			if entry := o.entryOf(feed.Cur, one); entry != nil {
+				found[one.RID] = append(found[one.RID], entry)
+			}
+		}
 	}
 
-	if err == nil {
-		return found
-	}
-
-	if !errors.Is(err, store.ErrStalled) {
-		o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
-	}
-
-	o.showLater()
-
-	return nil
+	return found
 }
 
 // alternatives are the entries of those registrations that both streams of an origin have.

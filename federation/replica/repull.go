@@ -104,18 +104,30 @@ func (o *Origin) forsakenKeys(doc *signed.KeyDocument) (ids []string) {
 
 	judged := map[string]bool{}
 
-	for _, document := range append([]*signed.KeyDocument{doc}, o.Keys.documents()...) {
-		for _, key := range document.Keys {
-			id := key.KeyID()
-			if !judged[id] && !o.certified(key) {
-				ids = append(ids, id)
-			}
-
-			judged[id] = true
+	for _, key := range o.knownKeys() {
+		id := key.KeyID()
+		if !judged[id] && !o.certified(key) {
+			ids = append(ids, id)
 		}
+
+		judged[id] = true
 	}
 
 	return ids
+}
+
+// knownKeys returns the keys that the origin's key documents list, the newest document first. A key may be
+// in several.
+func (o *Origin) knownKeys() (keys []signed.SigningKey) {
+	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
+		keys = doc.Keys
+	}
+
+	for _, past := range o.Keys.documents() {
+		keys = slices.Concat(keys, past.doc.Keys)
+	}
+
+	return keys
 }
 
 // repull makes both streams of an origin be pulled from their beginning, in pages that were made at the

@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,11 +29,10 @@ type Claims struct {
 	Entries     map[directory.RID]signed.Digest
 }
 
-// An Unconfirmed is the part of an origin's announcements that one node alone stands for so far.
+// Unconfirmed is the part of an origin's announcements that one node alone stands for so far.
 type Unconfirmed struct {
 	Streams   [2]UnconfirmedStream // in the order of Feeds
 	positions []statedPosition
-	nodes     int // that the newest key document lists
 }
 
 // An UnconfirmedStream is the part of one stream, after Since and up to UpTo.
@@ -41,11 +41,16 @@ type UnconfirmedStream struct {
 	Since, UpTo uint64
 }
 
+// A signer is a key of the origin and its node.
+type signer struct {
+	kid  string
+	node spiffeid.ID // zero if no key document lists the key
+}
+
 // A statedPosition is a position of the origin by the word of one node.
 type statedPosition struct {
 	directory.Position
-	kid  string
-	node spiffeid.ID
+	by signer
 }
 
 // endKept is how long a change that ended an entry can be compared: its origin keeps it for
@@ -69,7 +74,14 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 		return Unconfirmed{}, false, nil
 	}
 
-	found, open := Unconfirmed{nodes: len(nodes)}, false
+	found, open := Unconfirmed{}, false
+
+	state := func(epoch, revision uint64, jws string) {
+		stated := statedPosition{directory.Position{Epoch: epoch, Revision: revision}, o.signerOf(jws)}
+		if stated.by.kid != "" && !o.Doubts.attested(stated.by.node, stated.Position) {
+			found.positions = append(found.positions, stated)
+		}
+	}
 
 	for i, feed := range o.Feeds() {
 		id, ok := o.newestID(feed)
@@ -77,16 +89,13 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 			continue
 		}
 
-		stream := UnconfirmedStream{ID: id}
-		stated := statedPosition{Position: directory.Position{Epoch: id.Epoch}}
-
 		err := o.Store.Read(id, func(t *store.Tx) error {
-			stream.Since, stream.UpTo = t.Confirmed(), t.State.Watermark
-			stated.Revision = t.State.Watermark
+			found.Streams[i] = UnconfirmedStream{ID: id, Since: t.Confirmed(), UpTo: t.State.Watermark}
+			open = open || t.Confirmed() < t.State.Watermark
 
 			page, _, err := t.PageOf(t.State.Watermark)
 			if err == nil && page != nil {
-				stated.kid = keyIDOf(page.JWS)
+				state(id.Epoch, t.State.Watermark, page.JWS)
 			}
 
 			return err
@@ -94,23 +103,10 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 		if err != nil {
 			return Unconfirmed{}, false, err
 		}
-
-		found.Streams[i] = stream
-		open = open || stream.Since < stream.UpTo
-		found.positions = append(found.positions, stated)
 	}
 
 	if head, text := o.newestHead(); head != nil {
-		found.positions = append(found.positions, statedPosition{
-			Position: directory.Position{Epoch: head.Epoch, Revision: head.At}, kid: keyIDOf(text),
-		})
-	}
-
-	found.positions = slices.DeleteFunc(found.positions, func(stated statedPosition) bool {
-		return stated.kid == "" || o.Doubts.attested(o.NodeOf(stated.kid), stated.Position)
-	})
-	for i := range found.positions {
-		found.positions[i].node = o.NodeOf(found.positions[i].kid)
+		state(head.Epoch, head.At, text)
 	}
 
 	return found, open || len(found.positions) > 0, nil
@@ -118,30 +114,26 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 
 // NodeOf returns the node whose key has an id, by the key documents that are known; the zero ID if none
 // lists it.
-func (o *Origin) NodeOf(kid string) (node spiffeid.ID) {
-	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
-	if ok {
-		if key, err := doc.Key(kid); err == nil {
+func (o *Origin) NodeOf(kid string) spiffeid.ID {
+	for _, key := range o.knownKeys() {
+		if key.KeyID() == kid {
 			return key.Node
 		}
 	}
 
-	for _, past := range o.Keys.documents() {
-		if key, err := past.Key(kid); err == nil {
-			return key.Node
-		}
-	}
-
-	return node
+	return spiffeid.ID{}
 }
 
-func keyIDOf(jws string) string {
+// signerOf returns the signer of a message that was accepted.
+func (o *Origin) signerOf(jws string) signer {
 	parts, err := protocol.SplitJWS(jws)
 	if err != nil {
-		return ""
+		return signer{}
 	}
 
-	return protocol.KeyIDOf(parts.Header)
+	kid := protocol.KeyIDOf(parts.Header)
+
+	return signer{kid, o.NodeOf(kid)}
 }
 
 // Hear compares testimonies of the origin's nodes with what is unconfirmed. It reports whether nothing
@@ -149,7 +141,7 @@ func keyIDOf(jws string) string {
 // contradicted another one for long enough, that node is distrusted, and the origin's streams are pulled
 // again without it.
 func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Time) (settled bool, err error) {
-	var found []contradiction
+	var found []*doubt
 
 	settled = true
 
@@ -186,49 +178,40 @@ func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Tim
 	return settled, nil
 }
 
-// A contradiction is between a node whose word this domain took, and others.
-type contradiction struct {
-	doubtKey
-
-	kid     string
-	against []spiffeid.ID
-}
-
 // compare returns that no other node has reached the position, if some node answered.
-func (s *statedPosition) compare(all []Testimony) (found []contradiction, reached bool) {
-	c := contradiction{doubtKey: doubtKey{node: s.node, kind: doubtPosition}, kid: s.kid}
+func (s *statedPosition) compare(all []Testimony) (found []*doubt, reached bool) {
+	doubted := &doubt{doubtKey: doubtKey{node: s.by.node, kind: doubtPosition}, kid: s.by.kid, at: s.Position}
 
 	for _, testimony := range all {
 		switch {
-		case testimony.Node == s.node:
+		case testimony.Node == s.by.node:
 		case !testimony.At.Before(s.Position):
 			return nil, true
 		default:
-			c.against = append(c.against, testimony.Node)
+			doubted.against = append(doubted.against, testimony.Node)
 		}
 	}
 
-	if len(c.against) == 0 || s.node.IsZero() {
-		return nil, false
+	if len(doubted.against) > 0 && !s.by.node.IsZero() {
+		found = []*doubt{doubted}
 	}
 
-	c.at = s.Position
-
-	return []contradiction{c}, false
+	return found, false
 }
 
 // compareStream compares a stream with the claims about it, and confirms it up to the revision that it
 // returns.
 func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, all []Testimony,
-	now time.Time) (found []contradiction, upTo uint64, err error) {
-	w := &witnesses{origin: o, which: which, stream: stream, now: now, latest: map[directory.RID]heldDigest{}}
+	now time.Time) (found []*doubt, upTo uint64, err error) {
+	w := &witnesses{origin: o, stream: stream, now: now, claims: map[spiffeid.ID]*Claims{},
+		latest: map[directory.RID]heldDigest{}, found: map[doubtKey]*doubt{}}
 	for _, testimony := range all {
 		if claims := testimony.Claims[which]; claims != nil && testimony.At.Epoch == stream.ID.Epoch {
-			w.all = append(w.all, testimony)
+			w.claims[testimony.Node] = claims
 		}
 	}
 
-	if len(w.all) == 0 {
+	if len(w.claims) == 0 {
 		return nil, stream.Since, nil
 	}
 
@@ -247,13 +230,21 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 		return nil, stream.Since, nil
 	}
 
+	found = slices.SortedFunc(maps.Values(w.found), func(a, b *doubt) int {
+		return cmp.Compare(a.at.Revision, b.at.Revision)
+	})
+	if len(found) > 0 {
+		w.upTo = min(w.upTo, found[0].at.Revision-1)
+		found = found[:min(len(found), maxDoubts)]
+	}
+
 	if err != nil || w.upTo <= stream.Since {
-		return w.found, stream.Since, err
+		return found, stream.Since, err
 	}
 
 	_, err = o.Store.Change(stream.ID, func(t *store.Tx) error { return t.Confirm(w.upTo) })
 
-	return w.found, w.upTo, err
+	return found, w.upTo, err
 }
 
 // errIncomparable means that a stream has changed since it was asked about, or has pages of a format
@@ -263,30 +254,27 @@ var errIncomparable = errors.New("the stream can't be compared")
 // witnesses compare a stream with what nodes of its origin claim of it.
 type witnesses struct {
 	origin *Origin
-	which  int // of Testimony.Claims
 	stream UnconfirmedStream
-	all    []Testimony
+	claims map[spiffeid.ID]*Claims // by node
 	now    time.Time
 
 	spans  []pageSpan // of the chain, in its order
 	latest map[directory.RID]heldDigest
 	upTo   uint64 // result: up to where the stream is confirmed
-	found  []contradiction
+	found  map[doubtKey]*doubt
 }
 
 // A pageSpan is a page of the chain, whose node stands for all changes between its ends.
 type pageSpan struct {
 	from, to uint64
-	kid      string
-	node     spiffeid.ID
+	by       signer
 }
 
 // A heldDigest is the latest digest of a registration in the chain.
 type heldDigest struct {
 	signed.Digest
 
-	kid   string
-	node  spiffeid.ID
+	by    signer
 	fresh bool // so that its origin still has it, if it is of an end
 }
 
@@ -295,11 +283,10 @@ func (w *witnesses) compare(t *store.Tx) error {
 		return errIncomparable
 	}
 
+	w.upTo = t.State.Watermark
 	if err := t.PagesAfter(w.stream.Since, w.add); err != nil {
 		return err
 	}
-
-	w.upTo = w.covered(t.State.Watermark)
 
 	for rid, held := range w.latest {
 		if err := w.compareHeld(t, rid, held); err != nil {
@@ -307,25 +294,18 @@ func (w *witnesses) compare(t *store.Tx) error {
 		}
 	}
 
-	for _, testimony := range w.all {
-		for rid, digest := range testimony.Claims[w.which].Entries {
-			if err := w.compareClaim(t, testimony, rid, digest); err != nil {
+	for node, claims := range w.claims {
+		for rid, digest := range claims.Entries {
+			if err := w.compareClaim(t, node, rid, digest); err != nil {
 				return err
 			}
 		}
 	}
 
-	slices.SortFunc(w.found, func(a, b contradiction) int { return cmp.Compare(a.at.Revision, b.at.Revision) })
-
-	if len(w.found) > 0 {
-		w.upTo = min(w.upTo, w.found[0].at.Revision-1)
-		w.found = w.found[:min(len(w.found), maxDoubts)]
-	}
-
 	return nil
 }
 
-// add notes a page of the chain.
+// add notes a page of the chain. What no claim of another node covers isn't confirmed.
 func (w *witnesses) add(stored *store.Page, to uint64) error {
 	parts, err := protocol.SplitJWS(stored.JWS)
 	if err != nil {
@@ -341,40 +321,29 @@ func (w *witnesses) add(stored *store.Page, to uint64) error {
 		return store.ErrStore
 	}
 
-	span := pageSpan{from: stored.From, to: to, kid: protocol.KeyIDOf(parts.Header)}
-	span.node = w.origin.NodeOf(span.kid)
+	span := pageSpan{from: stored.From, to: to, by: w.origin.signerOf(stored.JWS)}
 	w.spans = append(w.spans, span)
 
 	for _, digest := range page.Digests {
 		if digest.Revision > w.stream.Since && digest.Revision >= w.latest[digest.RID].Revision {
-			w.latest[digest.RID] = heldDigest{Digest: digest, kid: span.kid, node: span.node,
+			w.latest[digest.RID] = heldDigest{Digest: digest, by: span.by,
 				fresh: w.now.Sub(time.Unix(page.IssuedAt, 0)) < endKept}
 		}
 	}
 
-	return nil
-}
+	covered := w.stream.Since
 
-// covered returns the revision up to which each page of the chain is covered by the claims of another
-// node than its own.
-func (w *witnesses) covered(watermark uint64) (upTo uint64) {
-	upTo = watermark
-
-	for _, span := range w.spans {
-		most := w.stream.Since
-
-		for _, testimony := range w.all {
-			if testimony.Node != span.node {
-				most = max(most, testimony.Claims[w.which].UpTo)
-			}
-		}
-
-		if most < span.to {
-			upTo = min(upTo, most)
+	for node, claims := range w.claims {
+		if node != span.by.node {
+			covered = max(covered, claims.UpTo)
 		}
 	}
 
-	return upTo
+	if covered < to {
+		w.upTo = min(w.upTo, covered)
+	}
+
+	return nil
 }
 
 // compareHeld compares an entry with the claims of nodes other than the one that announced it.
@@ -392,23 +361,9 @@ func (w *witnesses) compareHeld(t *store.Tx, rid directory.RID, mine heldDigest)
 		return nil
 	}
 
-	var against []spiffeid.ID
-
-	for _, testimony := range w.all {
-		claims := testimony.Claims[w.which]
-		if testimony.Node == mine.node || mine.Revision > claims.UpTo {
-			continue
-		}
-
-		theirs, listed := claims.Entries[rid]
-		if listed && (theirs.Revision > mine.Revision || agree(theirs, mine.Digest)) {
-			return nil
-		}
-
-		against = append(against, testimony.Node)
-	}
-
-	w.note(rid, mine.Revision, doubtInvented, mine.node, mine.kid, against)
+	w.note(doubtInvented, mine.by, rid, mine.Revision, func(theirs signed.Digest) bool {
+		return theirs.Revision > mine.Revision || agree(theirs, mine.Digest)
+	})
 
 	return nil
 }
@@ -423,7 +378,7 @@ func agree(a, b signed.Digest) bool {
 }
 
 // compareClaim compares an entry that a node claims with what the stream has.
-func (w *witnesses) compareClaim(t *store.Tx, by Testimony, rid directory.RID, theirs signed.Digest) error {
+func (w *witnesses) compareClaim(t *store.Tx, node spiffeid.ID, rid directory.RID, theirs signed.Digest) error {
 	if theirs.Revision > t.State.Watermark || w.latest[rid].Revision >= theirs.Revision ||
 		theirs.Live() && !w.now.Before(time.Unix(theirs.Deadline, 0)) {
 		return nil
@@ -437,45 +392,33 @@ func (w *witnesses) compareClaim(t *store.Tx, by Testimony, rid directory.RID, t
 	at := slices.IndexFunc(w.spans, func(s pageSpan) bool {
 		return s.from < theirs.Revision && theirs.Revision <= s.to
 	})
-	if at < 0 || w.spans[at].node == by.Node {
-		return nil
+	if at >= 0 && w.spans[at].by.node != node {
+		w.note(doubtOmitted, w.spans[at].by, rid, theirs.Revision, func(others signed.Digest) bool {
+			return others.Revision < theirs.Revision
+		})
 	}
-
-	span := w.spans[at]
-
-	var against []spiffeid.ID
-
-	for _, testimony := range w.all {
-		claims := testimony.Claims[w.which]
-		if testimony.Node == span.node || theirs.Revision > claims.UpTo {
-			continue
-		}
-
-		if claims.Entries[rid].Revision < theirs.Revision {
-			return nil // another node lacks it as well
-		}
-
-		against = append(against, testimony.Node)
-	}
-
-	w.note(rid, theirs.Revision, doubtOmitted, span.node, span.kid, against)
 
 	return nil
 }
 
-// note adds a contradiction, unless it is known or concerns a key that no key document lists.
-func (w *witnesses) note(rid directory.RID, revision uint64, kind doubtKind, node spiffeid.ID, kid string,
-	against []spiffeid.ID) {
-	c := contradiction{
-		doubtKey: doubtKey{node: node, kind: kind, aud: w.stream.ID.Audience, rid: rid,
-			at: directory.Position{Epoch: w.stream.ID.Epoch, Revision: revision}},
-		kid: kid, against: against,
-	}
-	known := kind == doubtOmitted && slices.ContainsFunc(w.found, func(other contradiction) bool {
-		return other.doubtKey == c.doubtKey
-	})
+// note adds a contradiction between a node and the others that claim something of a revision: none if
+// one of them agrees, or if no key document lists the node's key.
+func (w *witnesses) note(kind doubtKind, by signer, rid directory.RID, revision uint64,
+	agrees func(theirs signed.Digest) bool) {
+	doubted := &doubt{kid: by.kid, at: directory.Position{Epoch: w.stream.ID.Epoch, Revision: revision}}
+	doubted.doubtKey = doubtKey{node: by.node, kind: kind, aud: w.stream.ID.Audience, rid: rid, change: doubted.at}
 
-	if len(against) > 0 && !node.IsZero() && !known {
-		w.found = append(w.found, c)
+	for node, claims := range w.claims {
+		switch {
+		case node == by.node || revision > claims.UpTo:
+		case agrees(claims.Entries[rid]):
+			return
+		default:
+			doubted.against = append(doubted.against, node)
+		}
+	}
+
+	if len(doubted.against) > 0 && !by.node.IsZero() {
+		w.found[doubted.doubtKey] = doubted
 	}
 }
