@@ -56,6 +56,7 @@ reference: ## docs/reference anew, from the code
 # some 1,450 checks.
 nightly: ## the stories in the sizes that the promises name, over NIGHTLY_SEEDS (100) seeds; many hours on two cores; each seed of a mesh cut for a week takes two minutes of one
 	STORY_LONG=1 $(GO) test -timeout 1h -v -run 'TestMutants|TestKilledAtAnySync' ./trust ./federation
+	STORY_LONG=1 $(GO) test -timeout 1h -v -run TestTwoBranches ./consensus
 	$(GO) test -timeout 1h -v -run 'TestRules$$' ./federation -seeds 1000
 	$(GO) test -timeout 1h -v -count 7 -run TestHonestyIsNeverAccused ./federation -rapid.checks 10000
 	MUTANTS=1 $(GO) test -timeout 1h -v ./scenarios/mutants
