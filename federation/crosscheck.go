@@ -159,6 +159,22 @@ func (fl *follower) crossPage(ctx context.Context, origin *replica.Origin, node 
 	return old.To, err
 }
 
+// oldPage parses a page whose signature the newest key document can't verify. It returns nil
+// if text is not a page of one of the origin's streams.
+func (rc *receiver) oldPage(origin *replica.Origin, text string) *replica.Page {
+	parts, err := protocol.SplitJWS(text)
+	if err != nil {
+		return nil
+	}
+
+	page, err := rc.cfg.Dialect.ParsePage(parts.Payload)
+	if err != nil || page.Issuer != origin.Domain || origin.FeedOf(page.Audience) == nil {
+		return nil
+	}
+
+	return &replica.Page{Page: page, Text: text, KeyID: protocol.KeyIDOf(parts.Header)}
+}
+
 // keysFor requests from a node the key document that lists a key, if no key document
 // received by this node lists it.
 func (fl *follower) keysFor(ctx context.Context, origin *replica.Origin, node protocol.Node, kid string) []string {

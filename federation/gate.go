@@ -120,22 +120,6 @@ func (v *verifiedMessage) parse(dialect signed.Dialect, typ string, payload []by
 	return claim, err
 }
 
-// oldPage parses a page whose signature the newest key document can't verify. It returns nil
-// if text is not a page of one of the origin's streams.
-func (rc *receiver) oldPage(origin *replica.Origin, text string) *replica.Page {
-	parts, err := protocol.SplitJWS(text)
-	if err != nil {
-		return nil
-	}
-
-	page, err := rc.cfg.Dialect.ParsePage(parts.Payload)
-	if err != nil || page.Issuer != origin.Domain || origin.FeedOf(page.Audience) == nil {
-		return nil
-	}
-
-	return &replica.Page{Page: page, Text: text, KeyID: protocol.KeyIDOf(parts.Header)}
-}
-
 func keyCode(err error) protocol.Code {
 	switch {
 	case errors.Is(err, signed.ErrKeyUnknown):

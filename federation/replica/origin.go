@@ -84,15 +84,6 @@ func (o *Origin) Run() context.Context {
 	return o.run
 }
 
-// beginRun ends the context of Run, and begins another.
-func (o *Origin) beginRun() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	o.endRun()
-	o.run, o.endRun = context.WithCancel(context.Background())
-}
-
 // newestID returns the stream of a feed that a puller fills; false for none.
 func (o *Origin) newestID(feed *Feed) (id store.StreamID, ok bool) {
 	o.mu.Lock()
@@ -288,13 +279,6 @@ func (o *Origin) Admit(claim Claim) error {
 	o.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
 
 	return nil
-}
-
-// IsCaughtUp reports whether the origin's private stream is complete here up to p. It is
-// also true if the origin failed to answer for that stream after since, so that readers
-// don't wait in vain.
-func (o *Origin) IsCaughtUp(p directory.Position, since time.Time) bool {
-	return o.Contacts.failedSince(o.Private.Aud, since) || o.caughtUp(p)
 }
 
 // SaveClock stores the origin's clock (rule T4).

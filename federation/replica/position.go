@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"time"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -25,8 +27,14 @@ func (o *Origin) Since(feed *Feed) uint64 {
 	return feed.Newest().State.Watermark
 }
 
-// caughtUp reports whether the origin's private stream is complete here up to position.
-func (o *Origin) caughtUp(position directory.Position) bool {
+// IsCaughtUp reports whether the origin's private stream is complete here up to a position. It is
+// also true if the origin failed to answer for that stream after since, so that readers don't wait
+// in vain.
+func (o *Origin) IsCaughtUp(position directory.Position, since time.Time) bool {
+	if o.Contacts.failedSince(o.Private.Aud, since) {
+		return true
+	}
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
 

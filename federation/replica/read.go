@@ -37,7 +37,7 @@ func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 // are shown later. The caller holds change.
 func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
 	other := o.other(f)
-	if !other.live() || len(effects) == 0 {
+	if other.Cur == nil || other.Cur.State.Live == 0 || len(effects) == 0 {
 		return nil
 	}
 

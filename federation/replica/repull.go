@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -139,10 +140,11 @@ func (o *Origin) repull(from directory.Position) error {
 		}
 	}
 
-	o.beginRun()
 	o.forgetHead()
 	o.mu.Lock()
 	o.passedOn = directory.Position{}
+	o.endRun()
+	o.run, o.endRun = context.WithCancel(context.Background())
 	o.mu.Unlock()
 
 	Wake(o.Ask)

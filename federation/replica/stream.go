@@ -91,9 +91,6 @@ func (f *Feed) existing(epoch uint64) *Stream {
 	return nil
 }
 
-// live reports whether the feed's shown stream holds anything.
-func (f *Feed) live() bool { return f.Cur != nil && f.Cur.State.Live > 0 }
-
 // Changes are the results of a transaction on a stream.
 type Changes struct {
 	State   store.State
