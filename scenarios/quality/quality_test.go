@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
@@ -24,7 +25,7 @@ func setsToScore(t *testing.T) []*set {
 	t.Helper()
 
 	names := setNames
-	if testing.Short() {
+	if !directorytest.Full() {
 		names = quick
 		t.Logf("%d of %d sets are left out", len(setNames)-len(names), len(setNames))
 	}

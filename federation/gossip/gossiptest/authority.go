@@ -28,6 +28,10 @@ type Authorities struct {
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+
+	// proven has the certificates that it has signed: to verify each message's sender anew
+	// takes half of the time of tests.
+	proven sync.Map
 }
 
 // TLS returns both configurations of a node that has a certificate for id.
@@ -93,7 +97,7 @@ func (a *Authorities) of(t testing.TB, td spiffeid.TrustDomain) *authority {
 		a.cas = map[spiffeid.TrustDomain]*authority{}
 	}
 
-	a.cas[td] = &authority{cert, key}
+	a.cas[td] = &authority{cert: cert, key: key}
 
 	return a.cas[td]
 }
@@ -126,9 +130,17 @@ func (a *Authorities) verify(state tls.ConnectionState) error {
 		return errors.New("no bundle for " + peer.TrustDomain().String())
 	}
 
+	if _, ok := anchor.proven.Load(string(leaf.Raw)); ok && time.Now().Before(leaf.NotAfter) {
+		return nil
+	}
+
 	roots := x509.NewCertPool()
 	roots.AddCert(anchor.cert)
+
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err == nil {
+		anchor.proven.Store(string(leaf.Raw), true)
+	}
 
 	return err
 }
