@@ -2,6 +2,7 @@ package federation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -28,7 +30,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 40, "how many seeds of the property test are run; 200 are the long mode")
+	seeds = flag.Int("seeds", 0, "how many seeds of the property test are run (10, or 40 if tests run in full)")
 	steps = flag.Int("steps", 1500, "how many steps each has")
 	first = flag.Uint64("seed", 1, "the first of them")
 )
@@ -43,10 +45,7 @@ func TestRules(t *testing.T) {
 	// Little is kept of what is made, so a larger heap costs nothing and saves time.
 	defer func(percent int) { t.Cleanup(func() { debug.SetGCPercent(percent) }) }(debug.SetGCPercent(400))
 
-	n, length := *seeds, *steps
-	if testing.Short() {
-		n = min(n, 8)
-	}
+	n, length := cmp.Or(*seeds, directorytest.Sample(40, 10)), *steps
 
 	var failed atomic.Bool // one trace is enough
 	t.Cleanup(func() { t.Logf("%d seeds of %d steps; one has failed: %t", n, length, failed.Load()) })

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
@@ -69,8 +70,8 @@ type library struct {
 //
 // Requirement: OPS-035
 func TestBlocksRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs every page")
+	if !directorytest.Full() {
+		t.Skip("runs every page; make stories does")
 	}
 
 	requireBash(t)
