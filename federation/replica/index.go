@@ -55,8 +55,14 @@ func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, h
 		return nil
 	}
 
-	received := directory.Received{At: held.At, From: sx.from(held.From), H: held.H, M: held.M,
-		Private: aud != directory.Mesh}
+	from := sx.lastFrom.Load()
+	if from == nil || from.Name() != held.From {
+		parsed, _ := spiffeid.TrustDomainFromString(held.From) // zero if it isn't one
+		from = &parsed
+		sx.lastFrom.Store(from)
+	}
+
+	received := directory.Received{At: held.At, From: *from, H: held.H, M: held.M, Private: aud != directory.Mesh}
 	if entry.Received != nil { // as the gate has opened it
 		received.Leaf = entry.Received.Leaf
 	}
@@ -72,30 +78,15 @@ func (sx *shownIndex) extend(entry *directory.Entry, held *store.Entry) {
 	entry.Revision = held.Revision
 	entry.Lifetime = held.Lifetime
 	entry.ExpiresAt = ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime) * 1000
-	entry.Received.Key = sx.keyText(held.Key)
 	entry.Received.CheckedAt = held.CheckedAt
-}
 
-func (sx *shownIndex) keyText(id directory.Hash) string {
-	last := sx.lastKey.Load()
-	if last == nil || last.id != id {
-		last = &keyText{id, id.String()}
-		sx.lastKey.Store(last)
+	key := sx.lastKey.Load()
+	if key == nil || key.id != held.Key {
+		key = &keyText{held.Key, held.Key.String()}
+		sx.lastKey.Store(key)
 	}
 
-	return last.text
-}
-
-// from returns the domain that handed a record over; zero if the name is not one.
-func (sx *shownIndex) from(name string) spiffeid.TrustDomain {
-	if last := sx.lastFrom.Load(); last != nil && last.Name() == name {
-		return *last
-	}
-
-	from, _ := spiffeid.TrustDomainFromString(name)
-	sx.lastFrom.Store(&from)
-
-	return from
+	entry.Received.Key = key.text
 }
 
 // ClippedDeadline is the deadline of a record, clipped to the longest lifetime that the
