@@ -12,17 +12,12 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/agents"
-	"github.com/roster-mesh/roster/cmd/roster/authority"
-	"github.com/roster-mesh/roster/cmd/roster/backup"
-	"github.com/roster-mesh/roster/cmd/roster/catalog"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/cmd/roster/dev"
 	"github.com/roster-mesh/roster/cmd/roster/domain"
 	"github.com/roster-mesh/roster/cmd/roster/ledger"
-	"github.com/roster-mesh/roster/cmd/roster/mesh"
+	"github.com/roster-mesh/roster/cmd/roster/local"
 	"github.com/roster-mesh/roster/cmd/roster/release"
-	"github.com/roster-mesh/roster/cmd/roster/setup"
 	"github.com/roster-mesh/roster/directory/spelling"
 )
 
@@ -234,12 +229,10 @@ func (p *program) root() *cobra.Command {
 		"print each request to the directory on standard error")
 
 	session := p.session
-	addGroup(root, "agents", "Agents:", append(agents.Commands(session), catalog.Commands(session)...)...)
-	addGroup(root, "mesh", "Mesh:", append(mesh.Commands(session), ledger.Command(session))...)
-	addGroup(root, "domain", "Domain (for operators):",
-		append(domain.OperatorCommands(session), backup.Command(session))...)
-	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),
-		authority.Command(session), dev.Command(session))...)
+	addGroup(root, "agents", "Agents:", agents.Commands(session)...)
+	addGroup(root, "mesh", "Mesh:", append(domain.MeshCommands(session), ledger.Command(session))...)
+	addGroup(root, "domain", "Domain (for operators):", domain.OperatorCommands(session)...)
+	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), local.Commands(session)...)...)
 	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
 		versionCommand(session), release.Command(session), connectionTopic(session))
 	markCommands(root)

@@ -1,5 +1,5 @@
 // Package agents has the commands for registrations and the agents that they describe:
-// register, find, follow, invoke and transfer.
+// register, find, follow, invoke, transfer, and exchange with other catalogues.
 package agents
 
 import (
@@ -22,5 +22,7 @@ func Commands(session connect.Session) []*cobra.Command {
 		explainCommand(session),
 		invokeCommand(session),
 		mcpCommand(session),
+		importCommand(session),
+		exportCommand(session),
 	}
 }

@@ -14,8 +14,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
-	"github.com/roster-mesh/roster/cmd/roster/fetch"
-	"github.com/roster-mesh/roster/cmd/roster/resource"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -39,7 +38,7 @@ func (r *registrant) recogniseKind() {
 }
 
 // addTools asks the document's MCP server for its tools, and adds them to the document.
-func (r *registrant) addTools(ctx context.Context, asked *fetch.Options) error {
+func (r *registrant) addTools(ctx context.Context, asked *connect.Options) error {
 	if r.keeper.Options.Kind != string(directory.KindMCP) {
 		return cli.Usage("--tools is for an MCP server.json; %s is registered as kind %s", r.file,
 			cmp.Or(r.keeper.Options.Kind, string(directory.KindAD)))
@@ -51,7 +50,7 @@ func (r *registrant) addTools(ctx context.Context, asked *fetch.Options) error {
 	}
 	defer guard.Close()
 
-	tools, err := fetch.AddTools(ctx, guard, r.keeper.Document)
+	tools, err := connect.AddTools(ctx, guard, r.keeper.Document)
 
 	var invalid *directory.Error
 
@@ -92,7 +91,7 @@ func (r *registrant) explainInvalid(err error) error {
 // noteIgnored notes the parts of the registration that have no effect.
 func (r *registrant) noteIgnored(reply *apiclient.Reply) {
 	for _, part := range reply.Ignored() {
-		r.session.Note("Note: %s", resource.DescribeIgnored(part))
+		r.session.Note("Note: %s", connect.DescribeIgnored(part))
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -174,16 +173,16 @@ func get(
 	ctx context.Context, session connect.Session, client *apiclient.Client, id, origin string,
 	read apiclient.ReadOptions,
 ) (*apiclient.Resource, error) {
-	path, err := resource.Locate(ctx, client, id, origin, read)
+	path, err := connect.Locate(ctx, client, id, origin, read)
 	if err != nil {
-		return nil, resource.SuggestLookup(ctx, session, err, id)
+		return nil, connect.SuggestLookup(ctx, session, err, id)
 	}
 
 	found, err := client.GetFresh(ctx, path, read)
 	if err != nil {
 		err = suggestPresent(err, session.CommandLine("get", id))
 
-		return nil, resource.ExplainAmbiguity(session, resource.SuggestLookup(ctx, session, err, id), id)
+		return nil, connect.ExplainAmbiguity(session, connect.SuggestLookup(ctx, session, err, id), id)
 	}
 
 	return found, nil

@@ -15,7 +15,6 @@ import (
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -177,7 +176,7 @@ func (in *invocation) explainMissing(
 		}
 	}
 
-	return resource.SuggestLookup(ctx, session, err, in.id)
+	return connect.SuggestLookup(ctx, session, err, in.id)
 }
 
 func (in *invocation) send(ctx context.Context, client *apiclient.Client) (*apiclient.Reply, error) {

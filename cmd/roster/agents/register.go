@@ -11,7 +11,6 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/cmd/roster/fetch"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -30,7 +29,7 @@ func registerCommand(session connect.Session) *cobra.Command {
 		keep     bool
 		staple   string
 		tools    bool
-		asked    fetch.Options
+		asked    connect.Options
 	)
 	onExit := onExitKeep
 

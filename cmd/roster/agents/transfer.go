@@ -10,7 +10,6 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -134,7 +133,7 @@ func (t *transfer) run(ctx context.Context, session connect.Session, client *api
 		err    error
 		result string
 		done   string
-		path   = resource.Path(id, "")
+		path   = connect.Path(id, "")
 	)
 
 	switch {

@@ -1,5 +1,5 @@
-// Package domain has the commands that run and operate a domain's directory: its nodes,
-// keys, policy and the identities in it.
+// Package domain has the commands that run and operate a domain's directory: its nodes, keys,
+// policy, backups and the identities in it, and its relations to other domains.
 package domain
 
 import (
@@ -16,5 +16,11 @@ func NodeCommands(s connect.Session) []*cobra.Command {
 // OperatorCommands returns the commands of a domain's operator.
 func OperatorCommands(s connect.Session) []*cobra.Command {
 	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s),
-		proofCommand(s), auditCommand(s)}
+		proofCommand(s), auditCommand(s), snapshotCommand(s)}
+}
+
+// MeshCommands returns the commands for other domains: peerings with them, the nodes that
+// gossip, directories on the local network, and the verification of proofs.
+func MeshCommands(s connect.Session) []*cobra.Command {
+	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s), bundleCommand(s)}
 }

@@ -1,0 +1,154 @@
+package agents
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// startOrigin starts an origin on loopback and returns its URL and the file with its
+// certificate.
+func startOrigin(t *testing.T, h http.HandlerFunc) (url, bundle string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+
+	bundle = filepath.Join(t.TempDir(), "source.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	must(t, os.WriteFile(bundle, certificate, 0o600))
+
+	return s.URL, bundle
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// import --keep follows the list of an origin: it refreshes unchanged agents, registers new
+// and changed ones, and removes those that it registered and that are no longer listed.
+//
+// Requirement: WOA-013, WOA-032
+func TestImportFollowsTheOrigin(t *testing.T) {
+	var mu sync.Mutex // guards what the directory had to do
+
+	var did []string
+	made := map[string]string{} // by rid
+	d := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		rid := strings.TrimPrefix(r.URL.Path, "/ad/r/")
+		name := r.URL.Query().Get("agent")
+
+		id, _, _ := strings.Cut(name, "@")
+		switch {
+		case r.Method == http.MethodDelete:
+			did = append(did, "remove "+made[rid])
+			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Path == "/ad/r" && name != "":
+			did = append(did, "register "+id)
+			rid = fmt.Sprintf("01JWNTC0000000000000000%03d", len(made))
+			made[rid] = id
+			w.Header().Set("Location", "/ad/r/"+rid)
+			w.WriteHeader(http.StatusCreated)
+		default:
+			var asked []struct{ ID string }
+			must(t, json.NewDecoder(r.Body).Decode(&asked))
+
+			told := []map[string]any{}
+			for _, one := range asked {
+				did = append(did, "refresh "+made[one.ID])
+				told = append(told, map[string]any{"id": one.ID, "status": 204, "lt": 1860})
+			}
+
+			must(t, json.NewEncoder(w).Encode(told))
+		}
+	}))
+	defer d.Close()
+	agent := func(id, description string) string {
+		return `{"id":"` + id + `","name":"N","description":"` + description +
+			`","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]}`
+	}
+	listed := []string{agent("stays", "D"), agent("changes", "D"), agent("goes", "D")}
+	away := false
+	origin, bundle := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		if away {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+
+		text := `{"woa_version":"1","agents":[` + strings.Join(listed,
+			",") + `],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`
+		tag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text)))
+		w.Header().Set("Content-Type", "application/woa+json")
+		w.Header().Set("ETag", tag)
+
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+
+		fmt.Fprint(w, text)
+	})
+
+	var notes bytes.Buffer
+	session := connect.Session{
+		Console:   &cli.Console{Stdout: io.Discard, Stderr: &notes, Program: "roster"},
+		Directory: connect.NewDirectory(func(string) string { return "" }, nil),
+	}
+	im := &importer{session: session, fetch: connect.Options{Loopback: true, Bundle: bundle}, kind: directory.KindWoA}
+	items, err := im.gather(t.Context(), origin)
+	must(t, err)
+	im.check(items)
+	r := newRegistrar(session, apiclient.NewDirect(d.URL, d.Client()), im.options)
+	must(t, im.each(t.Context(), items, r.register))
+	f := newFollower(im, r, origin, items)
+	step := func(what string, fails bool, want ...string) {
+		t.Helper()
+		did = nil
+
+		if err := f.update(t.Context()); (err != nil) != fails {
+			t.Fatalf("%s: %v", what, err)
+		}
+
+		if slices.Sort(did); !slices.Equal(did, want) {
+			t.Errorf("%s: %q, want %q", what, did, want)
+		}
+	}
+	step("as it was", false, "refresh changes", "refresh goes", "refresh stays")
+	listed = []string{agent("stays", "D"), agent("changes", "E"), agent("comes", "D")}
+	step("changed", false, "refresh stays", "register changes", "register comes", "remove goes")
+	away = true
+	step("away", true)
+	away = false
+	step("back", false, "refresh changes", "refresh comes", "refresh stays")
+	listed = []string{strings.Replace(agent("stays", "D"), `"inputs":{"type":"object"},`, ``, 1)}
+	step("broken", false, "remove changes", "remove comes")
+	step("and so on", false)
+
+	if !strings.Contains(notes.String(), "no longer listed") {
+		t.Errorf("it says %s", notes.String())
+	}
+}

@@ -1,0 +1,277 @@
+package agents
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/names"
+	"github.com/roster-mesh/roster/gateway/crawl"
+	"github.com/roster-mesh/roster/trust/card"
+)
+
+// An importer is one run of an import.
+type importer struct {
+	session connect.Session
+	fetch   connect.Options
+	kind    directory.Kind
+	options apiclient.RegisterOptions
+	dryRun  bool
+	keep    bool   // keep running and refresh
+	tools   bool   // ask MCP servers for their tools
+	origin  string // source to record; empty for the files' names
+
+	keyFiles []string
+	keys     *card.Keys // nil without --card-key
+
+	crawled *crawl.Result // of an origin: the last document
+	leftOut int           // documents of a list that are not current
+}
+
+// addFlags adds the flags of all kinds.
+func (im *importer) addFlags(cmd *cobra.Command, lifetime *cli.Lifetime) {
+	im.fetch.AddFlags(cmd)
+	cmd.Flags().BoolVar(&im.dryRun, "dry-run", false, "validate and compare, register nothing")
+	cli.VisibilityFlag(cmd, &im.options.Visibility, "`VISIBILITY` outside the domain: "+
+		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for new ones, by policy)")
+	cli.LifetimeFlag(cmd, lifetime)
+}
+
+func (im *importer) run(ctx context.Context, source string) error {
+	if directory.HasUserinfo(im.origin) {
+		return cli.Usage("--source must have no user name or password, because it is recorded and published")
+	}
+
+	if err := im.readKeys(); err != nil {
+		return err
+	}
+
+	items, err := im.gather(ctx, source)
+	if err != nil {
+		return err
+	}
+
+	im.check(items)
+
+	if im.tools {
+		if err := im.addTools(ctx, items); err != nil {
+			return err
+		}
+	}
+
+	if im.dryRun {
+		return im.report(items, im.compare(ctx, items))
+	}
+
+	client, err := im.session.Client()
+	if err != nil {
+		return err
+	}
+
+	registrar := newRegistrar(im.session, client, im.options)
+	stopped := im.each(ctx, items, registrar.register)
+
+	err = im.report(items, stopped)
+	if !im.keep || stopped != nil {
+		return err
+	}
+
+	if im.kind == directory.KindWoA {
+		newFollower(im, registrar, source, items).run(ctx)
+	} else {
+		registrar.keep(ctx, items)
+	}
+
+	return err
+}
+
+// gather reads the documents from their source.
+func (im *importer) gather(ctx context.Context, source string) ([]*item, error) {
+	switch {
+	case im.kind == directory.KindWoA:
+		items, result, err := im.crawl(ctx, source, nil)
+		if err != nil {
+			return nil, err
+		}
+
+		im.crawled = result
+		if im.options.Lifetime == 0 {
+			im.options.Lifetime = time.Duration(result.Lease()) * time.Second
+		}
+
+		return items, nil
+
+	case !strings.Contains(source, "://"):
+		return im.readItems(source)
+	}
+
+	return im.fetchItems(ctx, source)
+}
+
+// check finds each document's name and refuses documents that every directory would refuse.
+func (im *importer) check(items []*item) {
+	sources := map[string]string{} // of the first document, by name
+	for _, i := range items {
+		if i.Result == refused { // unreadable
+			continue
+		}
+
+		i.Result = untried
+		im.verifySignature(i)
+
+		if err := im.checkItem(i); err != nil {
+			i.refuse(err)
+			continue
+		}
+
+		if first, taken := sources[i.Agent]; taken {
+			i.refuse(fmt.Errorf("%s has the same name; register this one under another name: "+
+				"roster register NAME FILE --kind %s", first, im.kind))
+
+			continue
+		}
+
+		sources[i.Agent] = i.Source
+	}
+}
+
+// checkItem completes one document and its name, and validates both.
+func (im *importer) checkItem(i *item) error {
+	if err := im.recordSource(i); err != nil {
+		return err
+	}
+
+	i.document = cli.FitDocument(i.document)
+
+	document, err := directory.ParseDocument(im.kind, i.document)
+	if err != nil {
+		return err
+	}
+
+	if i.Agent == "" {
+		if i.Agent, err = kinds.DefaultName(document); err != nil {
+			return err
+		}
+	}
+
+	if err := names.Check(i.Agent); err != nil {
+		return err
+	}
+
+	_, err = kinds.Project(i.Agent, document)
+
+	return err
+}
+
+// addTools asks the servers of all valid items for their tools, and adds them to the documents. A
+// server that doesn't answer is a warning.
+func (im *importer) addTools(ctx context.Context, items []*item) error {
+	guard, err := im.fetch.Guard(im.session.Console)
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+
+	return im.each(ctx, items, func(ctx context.Context, i *item) error {
+		tools, err := connect.AddTools(ctx, guard, i.document)
+
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			i.Warnings = append(i.Warnings, cli.FirstLine(err.Error()))
+			return nil
+		case tools.Note != "":
+			i.Warnings = append(i.Warnings, tools.Note)
+		}
+
+		i.document = tools.Document
+
+		return nil
+	})
+}
+
+// each calls do for each item that was not refused, several at the same time. It stops at
+// the first error, which the next item would have too, and returns it.
+func (im *importer) each(ctx context.Context, items []*item, do func(context.Context, *item) error) error {
+	progress := im.session.StartProgress(len(items))
+	defer progress.End()
+
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(connect.MaxParallel)
+
+	for _, i := range items {
+		if i.Result != untried {
+			progress.Step()
+			continue
+		}
+
+		group.Go(func() error {
+			if inner.Err() != nil {
+				return nil // the group returns the first error
+			}
+
+			defer progress.Step()
+
+			return do(inner, i)
+		})
+	}
+
+	return errors.Join(group.Wait(), ctx.Err())
+}
+
+// report prints the result of each document, and fails unless all were accepted.
+func (im *importer) report(items []*item, stopped error) error {
+	accepted := 0
+
+	t := cli.Table{Head: []string{"RESULT", "AGENT", "SOURCE", "RID", "DETAIL"}}
+	for _, i := range items {
+		if i.isAccepted() {
+			accepted++
+		}
+
+		t.Add(i.Result, i.Agent, i.Source, i.RID, i.detail())
+	}
+
+	// Refused documents come last, because people look at the end of a table first.
+	rank := func(row []string) int { return slices.Index([]string{refused, untried}, row[0]) }
+	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
+
+	if im.leftOut > 0 {
+		im.session.Note("left out %d of %d: older versions, and deleted ones", im.leftOut, im.leftOut+len(items))
+	}
+
+	body := map[string]any{"items": items, "left_out": im.leftOut}
+	if err := im.session.PrintValue(body, "items", t); err != nil {
+		return err
+	}
+
+	summary := fmt.Sprintf("imported %d of %d", accepted, len(items))
+	if im.dryRun {
+		summary = fmt.Sprintf("%d of %d can be imported", accepted, len(items))
+	}
+
+	switch {
+	case stopped != nil:
+		return cli.FailureOf(stopped).Summarize(summary + ", then stopped")
+	case accepted < len(items):
+		return cli.Failed(cli.ExitFailed, "%s: %d refused", summary, len(items)-accepted).
+			WithHint("The table shows the reason for each refused document.")
+	}
+
+	im.session.Note("%s", summary)
+
+	return nil
+}
