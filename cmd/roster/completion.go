@@ -26,7 +26,7 @@ type completer func(ctx context.Context, client *apiclient.Client, prefix string
 
 // completeFromDirectory has arguments and flags of all commands completed by the directory:
 // names of agents, domains that registered agents, protocols, peers, and members.
-func completeFromDirectory(root *cobra.Command, session connect.Session) {
+func completeFromDirectory(root *cobra.Command, session *connect.Session) {
 	offer := func(words completer) cobra.CompletionFunc {
 		return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			return offered(c.Context(), session, words, prefix), cobra.ShellCompDirectiveNoFileComp
@@ -72,7 +72,7 @@ func completeFromDirectory(root *cobra.Command, session connect.Session) {
 
 // offered asks the directory for words. It returns none if the directory doesn't answer in
 // time: whoever types a command line wants no error then.
-func offered(ctx context.Context, session connect.Session, words completer, prefix string) []string {
+func offered(ctx context.Context, session *connect.Session, words completer, prefix string) []string {
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -23,7 +23,7 @@ election until the timeout.
 `
 
 // connectionTopic is the help on the connection, which no command's help repeats.
-func connectionTopic(session connect.Session) *cobra.Command {
+func connectionTopic(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "connection",
 		Short: "Explain the flags for the directory, your identity and the timeout",
@@ -32,7 +32,7 @@ func connectionTopic(session connect.Session) *cobra.Command {
 }
 
 // ownFlags returns the flags that the help of a command lists: not those of the connection.
-func ownFlags(session connect.Session, flags *pflag.FlagSet) *pflag.FlagSet {
+func ownFlags(session *connect.Session, flags *pflag.FlagSet) *pflag.FlagSet {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !session.IsConnectionFlag(flag) {

@@ -24,7 +24,7 @@ func main() {
 	console := cli.NewConsole(cli.StandardStreams(ctx), programName())
 	console.NoColor = noColor(os.Getenv)
 
-	p := &program{session: connect.Session{
+	p := &program{session: &connect.Session{
 		Console:   console,
 		Directory: connect.NewDirectory(os.Getenv, os.UserConfigDir),
 	}}

@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func manCommand(session connect.Session) *cobra.Command {
+func manCommand(session *connect.Session) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "man [COMMAND...]",

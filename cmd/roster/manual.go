@@ -33,7 +33,7 @@ func manualDate() (time.Time, error) {
 }
 
 // writeManual writes the manual page of one command.
-func writeManual(w io.Writer, session connect.Session, c *cobra.Command, date time.Time) error {
+func writeManual(w io.Writer, session *connect.Session, c *cobra.Command, date time.Time) error {
 	c.InitDefaultHelpCmd()
 	c.InitDefaultHelpFlag()
 
@@ -64,7 +64,7 @@ func writeManual(w io.Writer, session connect.Session, c *cobra.Command, date ti
 }
 
 // writeManuals writes the pages of a command and of those below it, one file each.
-func writeManuals(session connect.Session, c *cobra.Command, dir string, date time.Time) error {
+func writeManuals(session *connect.Session, c *cobra.Command, dir string, date time.Time) error {
 	for _, child := range c.Commands() {
 		if !hasManual(child) {
 			continue

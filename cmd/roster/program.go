@@ -37,7 +37,7 @@ witness, 14 expired or stale, 15 rollback, 130 interrupted.`
 
 // A program is one run of the command line.
 type program struct {
-	session connect.Session
+	session *connect.Session
 	args    []string
 	parsed  bool               // the command line is valid
 	cancel  context.CancelFunc // of the command's timeout; nil without one

@@ -18,7 +18,7 @@ type buildVersion struct {
 	Platform string `json:"platform"`
 }
 
-func versionCommand(session connect.Session) *cobra.Command {
+func versionCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the program's version",

@@ -105,7 +105,7 @@ func (w *world) program(stdout, stderr io.Writer) *program {
 	console := cli.NewConsole(streams, "roster")
 	console.NoColor = noColor(getenv)
 
-	return &program{session: connect.Session{
+	return &program{session: &connect.Session{
 		Console:   console,
 		Directory: connect.NewDirectory(getenv, func() (string, error) { return w.dir, nil }),
 	}}
@@ -114,7 +114,7 @@ func (w *world) program(stdout, stderr io.Writer) *program {
 // dialing is one run of the program without files and environment, with a transport in
 // place of a directory.
 func dialing(stdout, stderr io.Writer, url string, transport http.RoundTripper) *program {
-	p := &program{session: connect.Session{
+	p := &program{session: &connect.Session{
 		Console:   &cli.Console{Stdout: stdout, Stderr: stderr, Program: "roster"},
 		Directory: connect.NewDirectory(func(string) string { return "" }, nil),
 	}}

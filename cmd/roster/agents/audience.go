@@ -13,7 +13,7 @@ import (
 // audienceOf returns to which peers a registration is sent; nil if it is of another domain, if the
 // caller may not know it, or if the directory gives no answer, which is noted.
 func audienceOf(
-	ctx context.Context, session connect.Session, client *apiclient.Client, r *apiclient.Registration,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, r *apiclient.Registration,
 ) *apiclient.Audience {
 	if r.Provenance.Verification.State != stateLocal {
 		return nil
@@ -117,7 +117,7 @@ func reasonWithheld(peer, reason string) string {
 
 // printAudience prints to which peers a registration is sent.
 func printAudience(
-	ctx context.Context, session connect.Session, client *apiclient.Client, r *apiclient.Registration,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, r *apiclient.Registration,
 ) error {
 	if r.Provenance.Verification.State != stateLocal {
 		return cli.Failed(cli.ExitRefused,

@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/gateway/probe"
 )
 
-func importCommand(session connect.Session) *cobra.Command {
+func importCommand(session *connect.Session) *cobra.Command {
 	return cli.Group("import", "Register agents from other catalogues",
 		importOriginCommand(session),
 		importKindCommand(session, directory.KindA2A, "Register agents from A2A agent cards",
@@ -34,7 +34,7 @@ dirctl first.`),
 	)
 }
 
-func importKindCommand(s connect.Session, kind directory.Kind, short, details string) *cobra.Command {
+func importKindCommand(s *connect.Session, kind directory.Kind, short, details string) *cobra.Command {
 	im := &importer{session: s, kind: kind}
 
 	var lifetime cli.Lifetime
@@ -87,7 +87,7 @@ Exit codes: 0 all documents imported, 1 some refused.`,
 	return cmd
 }
 
-func importOriginCommand(s connect.Session) *cobra.Command {
+func importOriginCommand(s *connect.Session) *cobra.Command {
 	im := &importer{session: s, kind: directory.KindWoA}
 
 	var lifetime cli.Lifetime

@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func refreshCommand(session connect.Session) *cobra.Command {
+func refreshCommand(session *connect.Session) *cobra.Command {
 	var lifetime cli.Lifetime
 	cmd := &cobra.Command{
 		Use:   "refresh NAME|RID",
@@ -39,7 +39,7 @@ func refreshCommand(session connect.Session) *cobra.Command {
 }
 
 // printRefreshed prints the new deadline of a registration.
-func printRefreshed(session connect.Session, id string, refreshed *apiclient.Registered) error {
+func printRefreshed(session *connect.Session, id string, refreshed *apiclient.Registered) error {
 	written := cli.WrittenOf(connect.Path(id, ""), "refreshed", refreshed.Header)
 	written.RID = refreshed.RID
 	written.Lifetime = cli.WholeSeconds(refreshed.Granted)
@@ -51,7 +51,7 @@ func printRefreshed(session connect.Session, id string, refreshed *apiclient.Reg
 	return session.PrintValue(written, "", table)
 }
 
-func deregisterCommand(session connect.Session) *cobra.Command {
+func deregisterCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "deregister NAME|RID",
 		Short: "Remove a registration",
@@ -71,7 +71,7 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 // explainRefusal adds the command that helps to a refused change: the same change at the
 // origin, a lookup, or the registration's provenance. The arguments of the change begin with its
 // verb and the registration's id.
-func explainRefusal(ctx context.Context, session connect.Session, err error, args ...string) error {
+func explainRefusal(ctx context.Context, session *connect.Session, err error, args ...string) error {
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Code == string(directory.ForeignRegistration) {
 		return changeAtOrigin(session, response, args)
@@ -85,7 +85,7 @@ func explainRefusal(ctx context.Context, session connect.Session, err error, arg
 
 // changeAtOrigin is the failure to change another domain's registration. It suggests the saved
 // context of that domain, which has an identity and the bundle too, else the domain's address.
-func changeAtOrigin(session connect.Session, response *apiclient.Error, args []string) error {
+func changeAtOrigin(session *connect.Session, response *apiclient.Error, args []string) error {
 	failure := cli.FailureOf(response)
 
 	at, err := url.Parse(response.OriginHref)

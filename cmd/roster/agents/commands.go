@@ -9,7 +9,7 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands(session connect.Session) []*cobra.Command {
+func Commands(session *connect.Session) []*cobra.Command {
 	return []*cobra.Command{
 		registerCommand(session),
 		refreshCommand(session),

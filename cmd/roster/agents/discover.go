@@ -22,7 +22,7 @@ const warningDiversified = "diversified"
 // maxCandidates is the largest value of --limit.
 const maxCandidates = 100
 
-func discoverCommand(session connect.Session) *cobra.Command {
+func discoverCommand(session *connect.Session) *cobra.Command {
 	var (
 		options apiclient.DiscoverOptions
 		resolve bool

@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func explainCommand(session connect.Session) *cobra.Command {
+func explainCommand(session *connect.Session) *cobra.Command {
 	var options apiclient.DiscoverOptions
 	cmd := &cobra.Command{
 		Use:   "explain QUERY",

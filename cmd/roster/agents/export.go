@@ -26,7 +26,7 @@ var exportForms = map[directory.Kind]func(*conversion) ([]byte, error){
 	directory.KindWoA:  (*conversion).woa,
 }
 
-func exportCommand(session connect.Session) *cobra.Command {
+func exportCommand(session *connect.Session) *cobra.Command {
 	var as, origin string
 	cmd := &cobra.Command{
 		Use:   "export NAME|RID",
@@ -67,7 +67,7 @@ func exportNames() []string {
 	return names
 }
 
-func export(ctx context.Context, session connect.Session, id, origin string, as directory.Kind) error {
+func export(ctx context.Context, session *connect.Session, id, origin string, as directory.Kind) error {
 	found, contents, err := connect.Contents(ctx, session, id, origin)
 	if err != nil {
 		return err

@@ -114,7 +114,7 @@ func TestImportFollowsTheOrigin(t *testing.T) {
 	})
 
 	var notes bytes.Buffer
-	session := connect.Session{
+	session := &connect.Session{
 		Console:   &cli.Console{Stdout: io.Discard, Stderr: &notes, Program: "roster"},
 		Directory: connect.NewDirectory(func(string) string { return "" }, nil),
 	}

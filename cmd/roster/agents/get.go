@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func getCommand(session connect.Session) *cobra.Command {
+func getCommand(session *connect.Session) *cobra.Command {
 	var (
 		origin     string
 		provenance bool
@@ -107,7 +107,7 @@ its last owner, operators and auditors.`,
 type proofReader func(ctx context.Context, href string) (*apiclient.Reply, error)
 
 // printProof prints the proof file of a registration as the directory made it.
-func printProof(ctx context.Context, session connect.Session, read proofReader, href string) error {
+func printProof(ctx context.Context, session *connect.Session, read proofReader, href string) error {
 	reply, err := read(ctx, href)
 	if errors.Is(err, apiclient.ErrNotFound) { // the registration is there: it was shown before
 		reason := strings.TrimSuffix(cli.FailureOf(err).Message, ".")
@@ -125,7 +125,7 @@ func printProof(ctx context.Context, session connect.Session, read proofReader, 
 
 // printHistory prints the history of a registration, by its name while it lives, and by its rid.
 func printHistory(
-	ctx context.Context, session connect.Session, client *apiclient.Client, id, origin string,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, id, origin string,
 	read apiclient.ReadOptions,
 ) error {
 	path := id
@@ -170,7 +170,7 @@ func addReadFlags(c *cobra.Command, options *apiclient.ReadOptions) {
 }
 
 func get(
-	ctx context.Context, session connect.Session, client *apiclient.Client, id, origin string,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, id, origin string,
 	read apiclient.ReadOptions,
 ) (*apiclient.Resource, error) {
 	path, err := connect.Locate(ctx, client, id, origin, read)

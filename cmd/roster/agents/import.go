@@ -24,7 +24,7 @@ import (
 
 // An importer is one run of an import.
 type importer struct {
-	session connect.Session
+	session *connect.Session
 	fetch   connect.Options
 	kind    directory.Kind
 	options apiclient.RegisterOptions

@@ -19,7 +19,7 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-func invokeCommand(session connect.Session) *cobra.Command {
+func invokeCommand(session *connect.Session) *cobra.Command {
 	var in invocation
 	cmd := &cobra.Command{
 		Use:   "invoke NAME|RID INPUT",
@@ -76,7 +76,7 @@ type invocation struct {
 }
 
 // read sets the input, as JSON.
-func (in *invocation) read(session connect.Session, argument string) (err error) {
+func (in *invocation) read(session *connect.Session, argument string) (err error) {
 	if in.isJSON && in.isText {
 		return cli.Usage("give --json or --text, not both")
 	}
@@ -110,7 +110,7 @@ func (in *invocation) read(session connect.Session, argument string) (err error)
 	return nil
 }
 
-func (in *invocation) run(ctx context.Context, session connect.Session) error {
+func (in *invocation) run(ctx context.Context, session *connect.Session) error {
 	client, err := session.Client()
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (in *invocation) run(ctx context.Context, session connect.Session) error {
 }
 
 // printOutputs prints an agent's output. Those of a stream are lines, or with -o a list.
-func printOutputs(session connect.Session, outputs [][]byte) error {
+func printOutputs(session *connect.Session, outputs [][]byte) error {
 	if session.Format.IsTable() {
 		return session.PrintDocument(bytes.Join(outputs, []byte{'\n'}))
 	}
@@ -165,7 +165,7 @@ func printOutputs(session connect.Session, outputs [][]byte) error {
 
 // explainMissing tells an agent that doesn't exist from a node that invokes none.
 func (in *invocation) explainMissing(
-	ctx context.Context, session connect.Session, client *apiclient.Client, err error,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, err error,
 ) error {
 	if errors.Is(err, apiclient.ErrNotFound) {
 		if _, missing := client.Get(ctx, in.id); missing == nil {

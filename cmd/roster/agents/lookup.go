@@ -20,7 +20,7 @@ const maxCollected = 100_000
 // noteNoMatch is the note on an empty result, which is not an error.
 const noteNoMatch = "No agent matches."
 
-func lookupCommand(session connect.Session) *cobra.Command {
+func lookupCommand(session *connect.Session) *cobra.Command {
 	var (
 		options apiclient.LookupOptions
 		all     bool

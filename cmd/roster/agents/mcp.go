@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-func mcpCommand(session connect.Session) *cobra.Command {
+func mcpCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
 		Short: "Run an MCP server on stdin and stdout",
@@ -38,7 +38,7 @@ A directory's nodes serve the same tools over HTTP at /mcp.`,
 
 // verifier returns a verifier of proofs by the anchors of roster verify: the bundle of the
 // connection for the domains in it, else the data of the directory.
-func verifier(session connect.Session, client *apiclient.Client) func(context.Context, []byte) ([]byte, error) {
+func verifier(session *connect.Session, client *apiclient.Client) func(context.Context, []byte) ([]byte, error) {
 	return func(_ context.Context, proof []byte) ([]byte, error) {
 		options := trust.VerifyOptions{Directory: client.Address(), OfConnection: true}
 

@@ -18,7 +18,7 @@ import (
 
 // provenanceTable returns the way of a registration from its registrant to the directory.
 func provenanceTable(
-	ctx context.Context, session connect.Session, client *apiclient.Client, r *apiclient.Registration,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, r *apiclient.Registration,
 ) cli.Table {
 	t := cli.Table{Head: []string{"STEP", "BY", "DETAIL", "TIME"}}
 	provenance := r.Provenance
@@ -67,7 +67,7 @@ func provenanceTable(
 
 // addRegistration adds who registered the contents, from which source and for whom, and who
 // gave the registration to its owner.
-func addRegistration(session connect.Session, t *cli.Table, r *apiclient.Registration) {
+func addRegistration(session *connect.Session, t *cli.Table, r *apiclient.Registration) {
 	provenance := r.Provenance
 
 	registrant, detail := cmp.Or(provenance.Registrant, "(withheld)"), "registered "+r.Agent

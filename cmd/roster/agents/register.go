@@ -22,7 +22,7 @@ const (
 	onExitRemove = "remove"
 )
 
-func registerCommand(session connect.Session) *cobra.Command {
+func registerCommand(session *connect.Session) *cobra.Command {
 	var (
 		options  apiclient.RegisterOptions
 		lifetime cli.Lifetime
@@ -136,7 +136,7 @@ by its tools.`,
 
 // readDocument reads a document from a file, or from standard input if the file is -. Whether it is
 // valid for its kind is for the directory to say; here it must be one JSON object.
-func readDocument(session connect.Session, file string) ([]byte, error) {
+func readDocument(session *connect.Session, file string) ([]byte, error) {
 	document, err := session.ReadFile(file, cli.MaxFile+1)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func readDocument(session connect.Session, file string) ([]byte, error) {
 
 // A registrant registers one agent and, with --keep, keeps it registered.
 type registrant struct {
-	session connect.Session
+	session *connect.Session
 	keeper  apiclient.Keeper
 	remove  bool   // when --keep ends
 	file    string // with the document; - for standard input
@@ -243,7 +243,7 @@ var visibleInDomain = directory.Visibility{}.String()
 
 // checkName refuses a name that no directory accepts, and notes a space inside of one: it is
 // hard to see and to type.
-func checkName(session connect.Session, name string) error {
+func checkName(session *connect.Session, name string) error {
 	if _, err := directory.ParseName(name); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type registrar struct {
 	granted time.Duration // the shortest lifetime
 }
 
-func newRegistrar(s connect.Session, client *apiclient.Client, options apiclient.RegisterOptions) *registrar {
+func newRegistrar(s *connect.Session, client *apiclient.Client, options apiclient.RegisterOptions) *registrar {
 	return &registrar{console: s.Console, client: client, closeIdle: s.CloseIdle, options: options}
 }
 

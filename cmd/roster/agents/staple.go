@@ -21,7 +21,7 @@ const (
 
 // A stapler keeps the file of a registration's staple fresh.
 type stapler struct {
-	session connect.Session
+	session *connect.Session
 	client  *apiclient.Client
 	agent   string
 	file    string

@@ -21,7 +21,7 @@ type transfer struct {
 	list                             bool
 }
 
-func transferCommand(session connect.Session) *cobra.Command {
+func transferCommand(session *connect.Session) *cobra.Command {
 	var t transfer
 	cmd := &cobra.Command{
 		Use:   "transfer NAME|RID --to IDENTITY | --accept | --decline | --withdraw, or transfer --list",
@@ -125,7 +125,7 @@ func (t *transfer) step() []string {
 }
 
 // run makes the step.
-func (t *transfer) run(ctx context.Context, session connect.Session, client *apiclient.Client, id string) error {
+func (t *transfer) run(ctx context.Context, session *connect.Session, client *apiclient.Client, id string) error {
 	transfers := client.Transfers()
 
 	var (
@@ -173,7 +173,7 @@ func (t *transfer) run(ctx context.Context, session connect.Session, client *api
 }
 
 // listOffers prints the open offers that the caller makes and is made, page by page.
-func listOffers(ctx context.Context, session connect.Session, client *apiclient.Client) error {
+func listOffers(ctx context.Context, session *connect.Session, client *apiclient.Client) error {
 	all := []apiclient.Offer{}
 
 	for page := ""; ; {

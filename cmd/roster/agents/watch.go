@@ -18,7 +18,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 )
 
-func watchCommand(session connect.Session) *cobra.Command {
+func watchCommand(session *connect.Session) *cobra.Command {
 	var (
 		filter   apiclient.LookupOptions
 		hook     webhook.Flags

@@ -13,7 +13,7 @@ import (
 )
 
 // ContextCommand returns the command that manages saved connections.
-func ContextCommand(session Session) *cobra.Command {
+func ContextCommand(session *Session) *cobra.Command {
 	return cli.Group("context", "Manage saved connections (address, certificate, key)",
 		listContextsCommand(session),
 		showContextCommand(session),
@@ -41,7 +41,7 @@ func (d *Directory) completeContext(*cobra.Command, []string, string) ([]string,
 	return saved.names(), cobra.ShellCompDirectiveNoFileComp
 }
 
-func listContextsCommand(session Session) *cobra.Command {
+func listContextsCommand(session *Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the saved contexts",
@@ -57,7 +57,7 @@ type listedContext struct {
 	Profile
 }
 
-func listContexts(session Session) error {
+func listContexts(session *Session) error {
 	saved, err := session.settings.store.read()
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func listContexts(session Session) error {
 	return session.PrintValue(list, "contexts", t)
 }
 
-func showContextCommand(session Session) *cobra.Command {
+func showContextCommand(session *Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Show the connection settings in force and their origin",
@@ -101,7 +101,7 @@ the current context. A context that --context names replaces the environment.`,
 	}
 }
 
-func showContext(session Session) error {
+func showContext(session *Session) error {
 	if err := session.UseContext(); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func showContext(session Session) error {
 	return session.PrintValue(list, "settings", t)
 }
 
-func setContextCommand(session Session) *cobra.Command {
+func setContextCommand(session *Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "set NAME",
 		Short: "Save the given connection settings as a context",
@@ -139,7 +139,7 @@ The first context that you save becomes the current one.`,
 	}
 }
 
-func setContext(session Session, name string) error {
+func setContext(session *Session, name string) error {
 	saved, err := session.settings.store.read()
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func isFileSetting(flag, value string) bool {
 
 // changeContextCommand returns a command that changes one existing context.
 func changeContextCommand(
-	session Session, verb, short string, change func(saved *contexts, name string),
+	session *Session, verb, short string, change func(saved *contexts, name string),
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NAME",

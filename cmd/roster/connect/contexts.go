@@ -220,7 +220,7 @@ func (s contextStore) write(saved contexts) error {
 
 // ContextOf returns the name of a saved context for a domain: one that names it, else one with an
 // address at host, HOST[:PORT]. It returns nothing if there is none, or the contexts can't be read.
-func (s Session) ContextOf(domain, host string) string {
+func (s *Session) ContextOf(domain, host string) string {
 	saved, err := s.settings.store.read()
 	if err != nil {
 		return ""

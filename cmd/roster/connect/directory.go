@@ -106,7 +106,7 @@ type Session struct {
 
 // CommandLine returns a command line of this program, ready to paste. It keeps the
 // connection's flags of the present command line.
-func (s Session) CommandLine(args ...string) string {
+func (s *Session) CommandLine(args ...string) string {
 	words := append([]string{s.Program}, s.settings.givenFlags()...)
 	for _, arg := range args {
 		words = append(words, cli.ShellQuote(arg))
@@ -116,36 +116,36 @@ func (s Session) CommandLine(args ...string) string {
 }
 
 // UseContext selects the context to use. Client does so as well.
-func (s Session) UseContext() error { return s.settings.useContext(s.Program) }
+func (s *Session) UseContext() error { return s.settings.useContext(s.Program) }
 
 // UseContextOf is UseContext for a command about one trust domain: the current context of another domain is
 // not used, and one that is named is refused.
-func (s Session) UseContextOf(domain string) error {
+func (s *Session) UseContextOf(domain string) error {
 	s.settings.only = domain
 	return s.UseContext()
 }
 
 // InContext returns a session of the directory of a saved context, beside this one. Its caller closes the
 // directory.
-func (s Session) InContext(name string) (Session, error) {
+func (s *Session) InContext(name string) (*Session, error) {
 	if given := s.settings.givenFlags(); len(given) > 0 {
-		return Session{}, cli.Usage("%s doesn't go together with contexts as arguments", given[0])
+		return nil, cli.Usage("%s doesn't go together with contexts as arguments", given[0])
 	}
 
 	d := NewDirectory(s.settings.getenv, s.settings.store.configDir)
 	d.bound = s.bound
 
 	if err := d.settings.flags.Set(flagContext, name); err != nil {
-		return Session{}, err
+		return nil, err
 	}
 
-	one := Session{s.Console, d}
+	one := &Session{s.Console, d}
 
 	return one, one.UseContext()
 }
 
 // BaseURL returns the directory's first address, https://HOST[:PORT].
-func (s Session) BaseURL() (string, error) {
+func (s *Session) BaseURL() (string, error) {
 	all, err := s.settings.baseURLs(s.Program)
 	if err != nil {
 		return "", err
@@ -155,7 +155,7 @@ func (s Session) BaseURL() (string, error) {
 }
 
 // DefaultDomain returns the trust domain of the environment or of the context, or nothing.
-func (s Session) DefaultDomain() string {
+func (s *Session) DefaultDomain() string {
 	if s.UseContext() != nil {
 		return ""
 	}
@@ -204,7 +204,7 @@ func (d *Directory) PinNode(address, domain, bundle string) {
 }
 
 // Client returns a client of the directory.
-func (s Session) Client() (*apiclient.Client, error) {
+func (s *Session) Client() (*apiclient.Client, error) {
 	if s.Dial != nil {
 		return s.Dial()
 	}
@@ -254,7 +254,7 @@ func (s Session) Client() (*apiclient.Client, error) {
 
 // ClientOf returns a client of the directory's node at another address, with the same
 // identity. It asks that node alone, once.
-func (s Session) ClientOf(base string) (*apiclient.Client, error) {
+func (s *Session) ClientOf(base string) (*apiclient.Client, error) {
 	config, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
@@ -269,7 +269,7 @@ func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 }
 
 // httpClient returns the client for requests to so many addresses.
-func (s Session) httpClient(config *tls.Config, addresses int) (*http.Client, error) {
+func (s *Session) httpClient(config *tls.Config, addresses int) (*http.Client, error) {
 	connectTimeout := handshakeTimeout
 	if addresses > 1 {
 		connectTimeout = nextTimeout
@@ -303,7 +303,7 @@ func (s Session) httpClient(config *tls.Config, addresses int) (*http.Client, er
 }
 
 // WithClient returns the RunE of a command that needs a client for all of its work.
-func (s Session) WithClient(
+func (s *Session) WithClient(
 	run func(ctx context.Context, client *apiclient.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return withClient(s.Client, run)
@@ -326,7 +326,7 @@ func withClient(
 
 // NodeClient returns a client of one node, for what concerns that node alone. Several
 // addresses are refused.
-func (s Session) NodeClient() (*apiclient.Client, error) {
+func (s *Session) NodeClient() (*apiclient.Client, error) {
 	if s.Dial != nil {
 		return s.Dial()
 	}
@@ -348,14 +348,14 @@ func (s Session) NodeClient() (*apiclient.Client, error) {
 }
 
 // WithNode is WithClient for a command that concerns one node alone.
-func (s Session) WithNode(
+func (s *Session) WithNode(
 	run func(ctx context.Context, client *apiclient.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return withClient(s.NodeClient, run)
 }
 
 // ClientCertificate returns the caller's certificate, by which requests are proven.
-func (s Session) ClientCertificate() (*tls.Certificate, error) {
+func (s *Session) ClientCertificate() (*tls.Certificate, error) {
 	if err := s.UseContext(); err != nil {
 		return nil, err
 	}

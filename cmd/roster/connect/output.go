@@ -11,7 +11,7 @@ import (
 const outputVariable = "ROSTER_OUTPUT"
 
 // SetOutput takes the format of output from the environment, if -o gives none.
-func (s Session) SetOutput() error {
+func (s *Session) SetOutput() error {
 	text := s.settings.getenv(outputVariable)
 	if text == "" || s.Format != "" {
 		return nil

@@ -59,7 +59,7 @@ func Locate(
 // Contents returns a registration by its name or rid, and the contents of its signed
 // record.
 func Contents(
-	ctx context.Context, session Session, id, origin string,
+	ctx context.Context, session *Session, id, origin string,
 ) (*apiclient.Resource, *signed.Contents, error) {
 	client, err := session.Client()
 	if err != nil {
@@ -84,7 +84,7 @@ func Contents(
 // SuggestLookup adds a lookup to the failure to find a registration: by the beginning of
 // its name, or of all registrations if id is a rid. If id is what an agent calls itself, it
 // adds the name by which that is registered.
-func SuggestLookup(ctx context.Context, session Session, err error, id string) error {
+func SuggestLookup(ctx context.Context, session *Session, err error, id string) error {
 	if _, notRID := directory.ParseRID(id); notRID == nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup"))
 	}
@@ -106,7 +106,7 @@ const maxSameName = 20
 
 // calledSo returns an agent that calls itself by a name; nil if the directory finds none, or
 // doesn't say.
-func calledSo(ctx context.Context, session Session, name string) *apiclient.Candidate {
+func calledSo(ctx context.Context, session *Session, name string) *apiclient.Candidate {
 	client, err := session.Client()
 	if err != nil {
 		return nil
@@ -134,7 +134,7 @@ func prefixPattern(name string) string {
 
 // ExplainAmbiguity turns the response that several domains have a name into a failure that
 // lists the domains. Other errors are returned as they are.
-func ExplainAmbiguity(session Session, err error, id string) error {
+func ExplainAmbiguity(session *Session, err error, id string) error {
 	var response *apiclient.Error
 	if !errors.As(err, &response) || response.Status != http.StatusMultipleChoices {
 		return err

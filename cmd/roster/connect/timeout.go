@@ -22,7 +22,7 @@ type bound time.Duration
 
 // Bound returns a context with the time that a command may take: that of --timeout or
 // ROSTER_TIMEOUT, else 10 seconds, and no limit for commands that run until interrupted or transfer a lot.
-func (s Session) Bound(ctx context.Context, c *cobra.Command) (context.Context, context.CancelFunc, error) {
+func (s *Session) Bound(ctx context.Context, c *cobra.Command) (context.Context, context.CancelFunc, error) {
 	limit, err := s.timeoutOf(c)
 	if err != nil || limit == 0 {
 		return ctx, func() {}, err
@@ -35,7 +35,7 @@ func (s Session) Bound(ctx context.Context, c *cobra.Command) (context.Context, 
 }
 
 // timeoutOf returns the time that a command may take; 0 for no bound.
-func (s Session) timeoutOf(c *cobra.Command) (time.Duration, error) {
+func (s *Session) timeoutOf(c *cobra.Command) (time.Duration, error) {
 	if c.Flags().Lookup(flagTimeout) == nil {
 		return 0, nil // the command talks to no directory
 	}
@@ -81,7 +81,7 @@ func (d *Directory) attemptTimeout(addresses int) time.Duration {
 
 // ExplainTimeout returns the failure of a command that took too long. Other errors are
 // returned as they are.
-func (s Session) ExplainTimeout(ctx context.Context, err error) error {
+func (s *Session) ExplainTimeout(ctx context.Context, err error) error {
 	if s.bound == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

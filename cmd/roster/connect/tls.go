@@ -15,7 +15,7 @@ import (
 
 // tlsConfig returns the client's TLS configuration: the Workload API's identity and bundle
 // or those of files. A bundle file wins over the Workload API's bundle.
-func (s Session) tlsConfig() (*tls.Config, error) {
+func (s *Session) tlsConfig() (*tls.Config, error) {
 	if names := s.settings.mixture(); len(names) > 0 && !s.settings.mixed {
 		s.settings.mixed = true
 		s.Note("Using %s of the context %s.", strings.Join(names, ", "), s.settings.selectedName)
@@ -48,7 +48,7 @@ func (s Session) tlsConfig() (*tls.Config, error) {
 // serverTrust returns a configuration that accepts the nodes of the directory's domain by a
 // bundle: that of --bundle, or of the Workload API if it provides the identity. Without one
 // the system's authorities certify the server's host name.
-func (s Session) serverTrust() (*tls.Config, error) {
+func (s *Session) serverTrust() (*tls.Config, error) {
 	nodes := apiclient.NodeTrust{
 		Domain: s.settings.domain(),
 		Learned: func(domain string) {

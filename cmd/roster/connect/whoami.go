@@ -20,7 +20,7 @@ type caller struct {
 }
 
 // WhoamiCommand returns the command that shows the caller's identity.
-func WhoamiCommand(session Session) *cobra.Command {
+func WhoamiCommand(session *Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
 		Short: "Show your identity and the directory that commands talk to",
@@ -43,7 +43,7 @@ environment or the context. Nothing is sent to the directory.`,
 	}
 }
 
-func (s Session) whoami() (me caller, err error) {
+func (s *Session) whoami() (me caller, err error) {
 	if err := s.UseContext(); err != nil {
 		return me, err
 	}
@@ -81,7 +81,7 @@ func (s Session) whoami() (me caller, err error) {
 
 // clientCertificate returns the certificate that commands present, and its source; nil if
 // they present none.
-func (s Session) clientCertificate() (leaf *x509.Certificate, source string, err error) {
+func (s *Session) clientCertificate() (leaf *x509.Certificate, source string, err error) {
 	address, err := s.settings.workloadAddress()
 	if err != nil {
 		return nil, "", err

@@ -24,7 +24,7 @@ type auditFlags struct {
 	follow           bool
 }
 
-func auditCommand(session connect.Session) *cobra.Command {
+func auditCommand(session *connect.Session) *cobra.Command {
 	var flags auditFlags
 
 	cmd := &cobra.Command{
@@ -124,7 +124,7 @@ type auditNode struct {
 }
 
 // auditNodes returns the nodes that --node selects.
-func auditNodes(ctx context.Context, session connect.Session, selected string) ([]auditNode, error) {
+func auditNodes(ctx context.Context, session *connect.Session, selected string) ([]auditNode, error) {
 	client, err := session.Client()
 	if err != nil {
 		return nil, err

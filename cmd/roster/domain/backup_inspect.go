@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/node"
 )
 
-func inspectCommand(session connect.Session) *cobra.Command {
+func inspectCommand(session *connect.Session) *cobra.Command {
 	var identity string
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",

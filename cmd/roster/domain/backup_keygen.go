@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func keygenCommand(session connect.Session) *cobra.Command {
+func keygenCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "keygen FILE",
 		Short: "Make a key that decrypts backups",

@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func restoreCommand(session connect.Session) *cobra.Command {
+func restoreCommand(session *connect.Session) *cobra.Command {
 	var r restore
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
@@ -70,7 +70,7 @@ type restore struct {
 	options  apiclient.RestoreOptions
 }
 
-func (r *restore) run(ctx context.Context, session connect.Session) error {
+func (r *restore) run(ctx context.Context, session *connect.Session) error {
 	if since := r.options.AcceptLossSince; since != "" && !positionForm.MatchString(since) {
 		return cli.Usage("--%s must be a position, EPOCH.REVISION or REVISION, got %q", flagLoss, since)
 	}
@@ -133,7 +133,7 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 
 // notePeers prints the command of the peers' operators that gives them the present addresses of this
 // domain, which differ from the agreed ones after a restore onto other machines.
-func notePeers(ctx context.Context, session connect.Session, client *apiclient.Client, domain string) error {
+func notePeers(ctx context.Context, session *connect.Session, client *apiclient.Client, domain string) error {
 	peers, _, err := client.Operator().Peers(ctx)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ var positionForm = regexp.MustCompile(`^([0-9]+\.)?[0-9]+$`)
 
 // ask asks a person to accept each consequence that a refusal names, and reports whether the person
 // accepts all.
-func (r *restore) ask(session connect.Session, err error, position string) (accepted bool, failed error) {
+func (r *restore) ask(session *connect.Session, err error, position string) (accepted bool, failed error) {
 	var refused *apiclient.Error
 	if !errors.As(err, &refused) || len(refused.Errors) == 0 {
 		return false, nil
@@ -231,7 +231,7 @@ func (r *restore) accept(faults []apiclient.Fault, position string) {
 
 // explain returns the failure of a restore. If it has consequences that were not accepted, the
 // next command accepts them.
-func (r *restore) explain(session connect.Session, err error, position string) error {
+func (r *restore) explain(session *connect.Session, err error, position string) error {
 	var refused *apiclient.Error
 	if !errors.As(err, &refused) || len(refused.Errors) == 0 {
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine(r.arguments("inspect")...))

@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/node"
 )
 
-func saveCommand(session connect.Session) *cobra.Command {
+func saveCommand(session *connect.Session) *cobra.Command {
 	var enc encryption
 	cmd := &cobra.Command{
 		Use:   "save FILE (--recipient KEY | --plaintext)",
@@ -47,7 +47,7 @@ acknowledged before. An existing file is not overwritten.
 	return cmd
 }
 
-func salvageCommand(session connect.Session) *cobra.Command {
+func salvageCommand(session *connect.Session) *cobra.Command {
 	var (
 		file   string
 		before uint64

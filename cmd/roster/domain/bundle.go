@@ -15,7 +15,7 @@ import (
 // fingerprintRule defines a fingerprint.
 const fingerprintRule = "A fingerprint is the SHA-256 of an authority's SubjectPublicKeyInfo."
 
-func bundleCommand(session connect.Session) *cobra.Command {
+func bundleCommand(session *connect.Session) *cobra.Command {
 	var fingerprint bool
 	cmd := &cobra.Command{
 		Use:   "bundle [DOMAIN]",
@@ -42,7 +42,7 @@ that the domain's own operator sees: a bundle from a directory proves nothing by
 	return cmd
 }
 
-func listBundles(ctx context.Context, session connect.Session, client *apiclient.Client) error {
+func listBundles(ctx context.Context, session *connect.Session, client *apiclient.Client) error {
 	bundles, reply, err := client.Operator().Bundles(ctx)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func listBundles(ctx context.Context, session connect.Session, client *apiclient
 }
 
 func printBundle(
-	ctx context.Context, session connect.Session, client *apiclient.Client, name string, fingerprint bool,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, name string, fingerprint bool,
 ) error {
 	domain, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || domain.Name() != name {

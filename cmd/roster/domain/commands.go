@@ -9,18 +9,18 @@ import (
 )
 
 // NodeCommands returns the commands that run, configure and diagnose a node.
-func NodeCommands(s connect.Session) []*cobra.Command {
+func NodeCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{serveCommand(s), configCommand(s), statusCommand(s), doctorCommand(s)}
 }
 
 // OperatorCommands returns the commands of a domain's operator.
-func OperatorCommands(s connect.Session) []*cobra.Command {
+func OperatorCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s),
 		proofCommand(s), auditCommand(s), snapshotCommand(s)}
 }
 
 // MeshCommands returns the commands for other domains: peerings with them, the nodes that
 // gossip, directories on the local network, and the verification of proofs.
-func MeshCommands(s connect.Session) []*cobra.Command {
+func MeshCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s), bundleCommand(s)}
 }

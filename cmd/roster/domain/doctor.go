@@ -17,7 +17,7 @@ import (
 	"github.com/roster-mesh/roster/node/doctor"
 )
 
-func doctorCommand(session connect.Session) *cobra.Command {
+func doctorCommand(session *connect.Session) *cobra.Command {
 	var (
 		file      string
 		readiness bool
@@ -129,7 +129,7 @@ func writeArchive(
 // operatorClient returns the client with the operator's identity; nil without an identity.
 // Without --address it talks to the node of the configuration, not to that of the context, and
 // trusts the node's own bundle.
-func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Client, error) {
+func operatorClient(session *connect.Session, cfg *config.Config) (*apiclient.Client, error) {
 	if err := session.UseContextOf(cfg.TrustDomain.Name()); err != nil {
 		return nil, err
 	}

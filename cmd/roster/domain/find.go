@@ -22,7 +22,7 @@ type browser interface {
 	Browse(ctx context.Context) ([]dnssd.Found, error)
 }
 
-func findCommand(session connect.Session) *cobra.Command {
+func findCommand(session *connect.Session) *cobra.Command {
 	wait := findTimeout
 
 	var interfaces []string

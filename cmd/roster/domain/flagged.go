@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func flaggedCommand(session connect.Session) *cobra.Command {
+func flaggedCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "flagged",
 		Short: "List registrations flagged as search spam",

@@ -20,7 +20,7 @@ import (
 // maxValidity bounds the validity of a token: a week.
 const maxValidity = 7 * 24 * time.Hour
 
-func inviteCommand(session connect.Session) *cobra.Command {
+func inviteCommand(session *connect.Session) *cobra.Command {
 	var (
 		validity time.Duration
 		out      string
@@ -53,7 +53,7 @@ Nothing is exported to the peer before "roster peer export".`,
 }
 
 func invite(
-	ctx context.Context, session connect.Session, client *apiclient.Client, domain string, validity time.Duration,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, domain string, validity time.Duration,
 	out string,
 ) error {
 	if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
@@ -99,7 +99,7 @@ func invite(
 	return nil
 }
 
-func acceptCommand(session connect.Session) *cobra.Command {
+func acceptCommand(session *connect.Session) *cobra.Command {
 	var fingerprints []string
 	cmd := &cobra.Command{
 		Use:   "accept @FILE | -",
@@ -125,7 +125,7 @@ Nothing is exported to the peer before "roster peer export".`,
 	return cmd
 }
 
-func accept(ctx context.Context, session connect.Session, argument string, fingerprints []string) error {
+func accept(ctx context.Context, session *connect.Session, argument string, fingerprints []string) error {
 	text, err := readToken(session, argument)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func accept(ctx context.Context, session connect.Session, argument string, finge
 
 // readToken reads a token from @FILE or from standard input (-). It takes one in the argument
 // too, from scripts, and notes the risk.
-func readToken(session connect.Session, argument string) (string, error) {
+func readToken(session *connect.Session, argument string) (string, error) {
 	file, isFile := strings.CutPrefix(argument, "@")
 	if !isFile && argument != "-" {
 		session.Note("A token on the command line is visible to other users of this machine; use @FILE or -.")
@@ -189,7 +189,7 @@ func readToken(session connect.Session, argument string) (string, error) {
 
 // acceptFailure is the failure to accept a token of a domain. The default suggestion would
 // repeat the command line, which can have a secret.
-func acceptFailure(session connect.Session, err error, domain string) error {
+func acceptFailure(session *connect.Session, err error, domain string) error {
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Problem.Pointer == "/fingerprints" {
 		return cli.Failed(cli.ExitKey, "fingerprint mismatch: %w", err).

@@ -11,12 +11,12 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func keysCommand(s connect.Session) *cobra.Command {
+func keysCommand(s *connect.Session) *cobra.Command {
 	return cli.Group("keys", "List, rotate and revoke the domain's signing keys",
 		listKeysCommand(s), rotateKeyCommand(s), revokeKeyCommand(s))
 }
 
-func listKeysCommand(session connect.Session) *cobra.Command {
+func listKeysCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the domain's signing keys: active, recently rotated, revoked",
@@ -49,7 +49,7 @@ func listKeysCommand(session connect.Session) *cobra.Command {
 // keysHref is where the domain's keys are shown.
 const keysHref = "/v1/operator/keys"
 
-func rotateKeyCommand(session connect.Session) *cobra.Command {
+func rotateKeyCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the signing key of the addressed node",
@@ -69,7 +69,7 @@ it with "roster keys revoke" instead.`,
 	}
 }
 
-func revokeKeyCommand(session connect.Session) *cobra.Command {
+func revokeKeyCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke a signing key permanently",

@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func membersCommand(session connect.Session) *cobra.Command {
+func membersCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "members",
 		Short: "List the nodes of all domains in the gossip pool",

@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func peerCommand(session connect.Session) *cobra.Command {
+func peerCommand(session *connect.Session) *cobra.Command {
 	return cli.Group("peer", "Manage peerings with other domains",
 		inviteCommand(session),
 		acceptCommand(session),
@@ -29,12 +29,12 @@ func peerCommand(session connect.Session) *cobra.Command {
 }
 
 // noteExport notes that a new peering exports nothing, and the command that changes it.
-func noteExport(s connect.Session, domain string) {
+func noteExport(s *connect.Session, domain string) {
 	s.Note("Nothing is exported to %s yet. To export mesh registrations to it:", domain)
 	s.Note("  %s", s.CommandLine("peer", "export", domain))
 }
 
-func listPeersCommand(session connect.Session) *cobra.Command {
+func listPeersCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List peers with state, lag and the age of the last verified page",
@@ -101,7 +101,7 @@ func formatSeconds(seconds float64) string { return strconv.FormatFloat(seconds,
 
 // findPeer returns one peer of the domain.
 func findPeer(
-	ctx context.Context, session connect.Session, client *apiclient.Client, domain string,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, domain string,
 ) (*apiclient.Peer, error) {
 	peers, _, err := client.Operator().Peers(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func findPeer(
 	return &peers[i], nil
 }
 
-func evidenceCommand(session connect.Session) *cobra.Command {
+func evidenceCommand(session *connect.Session) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "evidence DOMAIN",
@@ -142,7 +142,7 @@ other, with everything to verify them offline. Anyone with the peer's bundle can
 	return cmd
 }
 
-func exportToPeerCommand(session connect.Session) *cobra.Command {
+func exportToPeerCommand(session *connect.Session) *cobra.Command {
 	var off bool
 	cmd := &cobra.Command{
 		Use:   "export DOMAIN",
@@ -167,7 +167,7 @@ stop the export; the peer then removes the registrations of this domain.
 	return cmd
 }
 
-func releaseCommand(session connect.Session) *cobra.Command {
+func releaseCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release DOMAIN",
 		Short: "Accept registrations from a frozen peer again",
@@ -181,7 +181,7 @@ new epoch; otherwise the command is refused.`,
 	}
 }
 
-func removePeerCommand(session connect.Session) *cobra.Command {
+func removePeerCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove DOMAIN",
 		Short: "End a peering on both sides",
@@ -203,7 +203,7 @@ const peersHref = "/v1/operator/peers"
 // changePeering changes the state of a peering and notes the result, a format with the
 // domain.
 func changePeering(
-	ctx context.Context, session connect.Session, domain string, change apiclient.PeerVerb, result string,
+	ctx context.Context, session *connect.Session, domain string, change apiclient.PeerVerb, result string,
 ) error {
 	client, err := session.Client()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-func setPeerCommand(session connect.Session) *cobra.Command {
+func setPeerCommand(session *connect.Session) *cobra.Command {
 	var change peerChange
 	cmd := &cobra.Command{
 		Use:   "set DOMAIN",
@@ -146,7 +146,7 @@ func (p *peerChange) addFlags(cmd *cobra.Command) {
 		"`PROFILE` of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
 }
 
-func (p *peerChange) run(ctx context.Context, session connect.Session, domain string) error {
+func (p *peerChange) run(ctx context.Context, session *connect.Session, domain string) error {
 	client, err := session.Client()
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 
 // noteMove notes which of a peer's other addresses have moved with those of its nodes, and which have
 // not. was is the peer before that.
-func noteMove(ctx context.Context, session connect.Session, client *apiclient.Client, was *apiclient.Peer,
+func noteMove(ctx context.Context, session *connect.Session, client *apiclient.Client, was *apiclient.Peer,
 	to *apiclient.PeerSettings) error {
 	now, err := findPeer(ctx, session, client, was.Domain)
 	if err != nil {
@@ -211,7 +211,7 @@ func noteMove(ctx context.Context, session connect.Session, client *apiclient.Cl
 
 // readBundle puts the peer's authorities of --peer-bundle into the settings, and returns their
 // fingerprints; none if the flag isn't given.
-func (p *peerChange) readBundle(session connect.Session, domain string, to *apiclient.PeerSettings) ([]string, error) {
+func (p *peerChange) readBundle(session *connect.Session, domain string, to *apiclient.PeerSettings) ([]string, error) {
 	if !p.command.Flags().Changed(flagBundle) {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func (p *peerChange) readBundle(session connect.Session, domain string, to *apic
 }
 
 // noteRefresh notes that the bundle is no longer refreshed, and the command that changes it.
-func noteRefresh(session connect.Session, peer *apiclient.Peer, given bool) {
+func noteRefresh(session *connect.Session, peer *apiclient.Peer, given bool) {
 	if given || peer.BundleEndpoint == "" {
 		return
 	}

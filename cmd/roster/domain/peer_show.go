@@ -17,7 +17,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func showPeerCommand(session connect.Session) *cobra.Command {
+func showPeerCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show DOMAIN",
 		Short: "Show one peering in full: state, rules, quotas, evidence, counters",
@@ -42,7 +42,7 @@ func showPeerCommand(session connect.Session) *cobra.Command {
 }
 
 // noteNotExported notes the command by which a peer's operator starts the export to this domain.
-func noteNotExported(ctx context.Context, session connect.Session, client *apiclient.Client, peer string) error {
+func noteNotExported(ctx context.Context, session *connect.Session, client *apiclient.Client, peer string) error {
 	node, _, err := client.Operator().Node(ctx)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
-func policyCommand(s connect.Session) *cobra.Command {
+func policyCommand(s *connect.Session) *cobra.Command {
 	group := cli.Group("policy", "Show, test and apply the domain's access policy",
 		showPolicyCommand(s), applyPolicyCommand(s), checkPolicyCommand(s), explainPolicyCommand(s))
 	group.Long = "Show, test and apply the domain's access policy.\n\n" + strings.TrimSuffix(policy.Vocabulary, "\n")
@@ -23,7 +23,7 @@ func policyCommand(s connect.Session) *cobra.Command {
 	return group
 }
 
-func showPolicyCommand(session connect.Session) *cobra.Command {
+func showPolicyCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Print the policy in force (Cedar), with its version in the first line",
@@ -49,7 +49,7 @@ func showPolicyCommand(session connect.Session) *cobra.Command {
 // The value of --replaces that replaces any version.
 const anyVersion = "any"
 
-func applyPolicyCommand(session connect.Session) *cobra.Command {
+func applyPolicyCommand(session *connect.Session) *cobra.Command {
 	var (
 		builtIn, accepted bool
 		replaces          string
@@ -114,7 +114,7 @@ version to replace instead, or any.`,
 }
 
 // applyPolicy puts a policy in force that replaces the given version, or any if it is nil.
-func applyPolicy(ctx context.Context, session connect.Session, client *apiclient.Client, text string,
+func applyPolicy(ctx context.Context, session *connect.Session, client *apiclient.Client, text string,
 	version *uint64, accepted bool) error {
 	before, _, err := client.Operator().Policy(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func applyPolicy(ctx context.Context, session connect.Session, client *apiclient
 // acceptPreview says what a policy would change at the peers. A policy that withdraws or
 // redacts registrations has to be accepted: by --yes or at the terminal.
 func acceptPreview(
-	ctx context.Context, session connect.Session, client *apiclient.Client, text string, accepted bool,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, text string, accepted bool,
 ) error {
 	preview, _, err := client.Operator().PreviewPolicy(ctx, text)
 	if err != nil {
@@ -202,7 +202,7 @@ func acceptPreview(
 }
 
 // noteExports says which registrations a policy changes at a peer, if there are any.
-func noteExports(session connect.Session, format, peer string, changed apiclient.ChangedExports) {
+func noteExports(session *connect.Session, format, peer string, changed apiclient.ChangedExports) {
 	if changed.Total == 0 {
 		return
 	}

@@ -36,7 +36,7 @@ func (p *policySource) addFlags(cmd *cobra.Command) {
 		"trust `DOMAIN` of the directory (default: that of ROSTER_DOMAIN or the context)")
 }
 
-func (p *policySource) load(session connect.Session) (*policy.Policy, error) {
+func (p *policySource) load(session *connect.Session) (*policy.Policy, error) {
 	name := cmp.Or(p.domain, session.DefaultDomain())
 	if name == "" {
 		return nil, cli.Usage("missing --domain DOMAIN")
@@ -64,7 +64,7 @@ func (p *policySource) load(session connect.Session) (*policy.Policy, error) {
 	return parsed, nil
 }
 
-func checkPolicyCommand(session connect.Session) *cobra.Command {
+func checkPolicyCommand(session *connect.Session) *cobra.Command {
 	var source policySource
 	cmd := &cobra.Command{
 		Use:   "check CASES",
@@ -134,7 +134,7 @@ func checkCases(console *cli.Console, loaded *policy.Policy, cases []policy.Case
 	return nil
 }
 
-func explainPolicyCommand(session connect.Session) *cobra.Command {
+func explainPolicyCommand(session *connect.Session) *cobra.Command {
 	var (
 		source   policySource
 		question policy.Case

@@ -18,7 +18,7 @@ import (
 // proofHeader is the name of the header field that has an operator's proof.
 const proofHeader = "Roster-Operator-Proof"
 
-func proofCommand(session connect.Session) *cobra.Command {
+func proofCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "proof METHOD URL [FILE]",
 		Short: "Print the proof of an operator's request for curl",

@@ -20,7 +20,7 @@ import (
 
 // A proofSource finds the text to verify: a file, or the proof of a registration.
 type proofSource struct {
-	session  connect.Session
+	session  *connect.Session
 	argument string // file, URL, name or rid
 	origin   string // domain of a registration; empty for any
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func raftCommand(session connect.Session) *cobra.Command {
+func raftCommand(session *connect.Session) *cobra.Command {
 	return cli.Group("raft", "List, admit and remove the domain's Raft members",
 		listMembersCommand(session),
 		transferLeadershipCommand(session),
@@ -28,7 +28,7 @@ func raftCommand(session connect.Session) *cobra.Command {
 	)
 }
 
-func listMembersCommand(session connect.Session) *cobra.Command {
+func listMembersCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "peers",
 		Short: "List the domain's Raft members",
@@ -116,7 +116,7 @@ func roleOf(peer apiclient.RaftPeer, leader string) string {
 	return "learner"
 }
 
-func transferLeadershipCommand(session connect.Session) *cobra.Command {
+func transferLeadershipCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "transfer [ID]",
 		Short: "Transfer Raft leadership to another node",
@@ -189,7 +189,7 @@ func leaderAfter(ctx context.Context, client *apiclient.Client, before string) s
 	return ""
 }
 
-func removeMemberCommand(session connect.Session) *cobra.Command {
+func removeMemberCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove a node from the domain, running or not",
@@ -215,7 +215,7 @@ after "roster raft admit". ID is a SPIFFE ID or its last segment.`,
 	}
 }
 
-func admitCommand(session connect.Session) *cobra.Command {
+func admitCommand(session *connect.Session) *cobra.Command {
 	var (
 		withdraw, standing bool
 		most               uint32
@@ -263,7 +263,7 @@ domain has fewer than --max members that do: for nodes that a platform replaces 
 	return cmd
 }
 
-func admitStanding(ctx context.Context, session connect.Session, client *apiclient.Client, pattern string,
+func admitStanding(ctx context.Context, session *connect.Session, client *apiclient.Client, pattern string,
 	most uint32, withdraw bool) error {
 	switch {
 	case withdraw:
@@ -328,7 +328,7 @@ func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern 
 	return text, nil
 }
 
-func confirmClockCommand(session connect.Session) *cobra.Command {
+func confirmClockCommand(session *connect.Session) *cobra.Command {
 	var step time.Duration
 
 	cmd := &cobra.Command{
@@ -365,7 +365,7 @@ all members with a time server before: leases end early, or late, by a step that
 	return cmd
 }
 
-func leaveCommand(session connect.Session) *cobra.Command {
+func leaveCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "leave",
 		Short: "Remove the addressed node (--address) from its domain",
@@ -384,12 +384,12 @@ first. The node keeps running until you stop it, but it is not ready and refuses
 	}
 }
 
-func suggestMembers(s connect.Session, err error) error {
+func suggestMembers(s *connect.Session, err error) error {
 	return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("raft", "peers"))
 }
 
 // memberID returns the SPIFFE ID of a member by that ID or its last segment.
-func memberID(ctx context.Context, session connect.Session, client *apiclient.Client, id string) (string, error) {
+func memberID(ctx context.Context, session *connect.Session, client *apiclient.Client, id string) (string, error) {
 	if strings.HasPrefix(id, "spiffe://") {
 		return id, nil
 	}

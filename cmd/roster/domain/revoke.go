@@ -25,7 +25,7 @@ type revocation struct {
 	Registrations []apiclient.OwnedRegistration `json:"registrations"`
 }
 
-func revokeCommand(session connect.Session) *cobra.Command {
+func revokeCommand(session *connect.Session) *cobra.Command {
 	var end bool
 	cmd := &cobra.Command{
 		Use:   "revoke IDENTITY",

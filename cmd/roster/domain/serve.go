@@ -24,7 +24,7 @@ import (
 // configHelp describes the flag --config.
 const configHelp = "configuration `FILE` of the node, YAML (required)"
 
-func serveCommand(session connect.Session) *cobra.Command {
+func serveCommand(session *connect.Session) *cobra.Command {
 	var (
 		file     string
 		validate bool
@@ -76,7 +76,7 @@ GOMEMLIMIT to change it.`,
 	return cmd
 }
 
-func configCommand(session connect.Session) *cobra.Command {
+func configCommand(session *connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "config",
 		Short:   "Print a documented sample configuration for a node",
@@ -90,7 +90,7 @@ func configCommand(session connect.Session) *cobra.Command {
 }
 
 // loadConfig reads and validates a node's configuration. Several errors have a line each.
-func loadConfig(session connect.Session, file string) (config.Config, error) {
+func loadConfig(session *connect.Session, file string) (config.Config, error) {
 	loaded, err := config.Load(file)
 
 	var all *config.Errors
@@ -110,7 +110,7 @@ func loadConfig(session connect.Session, file string) (config.Config, error) {
 }
 
 // validateConfig checks a configuration without starting anything.
-func validateConfig(session connect.Session, file string) error {
+func validateConfig(session *connect.Session, file string) error {
 	cfg, err := loadConfig(session, file)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func validateConfig(session connect.Session, file string) error {
 }
 
 // serve runs a node until ctx ends or the node fails.
-func serve(ctx context.Context, session connect.Session, file string, without []string) error {
+func serve(ctx context.Context, session *connect.Session, file string, without []string) error {
 	cfg, err := loadConfig(session, file)
 	if err != nil {
 		return err

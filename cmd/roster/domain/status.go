@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/node/metrics"
 )
 
-func statusCommand(session connect.Session) *cobra.Command {
+func statusCommand(session *connect.Session) *cobra.Command {
 	var exitCode bool
 
 	cmd := &cobra.Command{
@@ -62,7 +62,7 @@ type domainStatus struct {
 	Peers    []apiclient.Peer      `json:"peers"`
 	Warnings []statusWarning       `json:"warnings"`
 
-	session connect.Session
+	session *connect.Session
 	now     time.Time
 	rows    [][]string
 }

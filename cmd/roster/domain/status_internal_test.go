@@ -22,7 +22,7 @@ func TestAFullDiskIsFull(t *testing.T) {
 		{`{"disk_free":1073741824,"disk_free_percent":50}`, "ok"},
 		{`{}`, "unknown"},
 	} {
-		s := domainStatus{session: connect.Session{Console: &cli.Console{}, Directory: &connect.Directory{}}}
+		s := domainStatus{session: &connect.Session{Console: &cli.Console{}, Directory: &connect.Directory{}}}
 		if err := json.Unmarshal([]byte(c.answer), &s.Node); err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ key or identity, or no anchor, 13 not in the ledger, or not witnessed as the pol
 expired. With --agent:
 0 no differences, 1 differences, 6 no description available.`
 
-func verifyCommand(session connect.Session) *cobra.Command {
+func verifyCommand(session *connect.Session) *cobra.Command {
 	var (
 		proof  proofVerification
 		agent  agentVerification
@@ -124,7 +124,7 @@ type proofVerification struct {
 	show          bool
 }
 
-func (v *proofVerification) run(ctx context.Context, session connect.Session) error {
+func (v *proofVerification) run(ctx context.Context, session *connect.Session) error {
 	options, err := v.options(session)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (v *proofVerification) run(ctx context.Context, session connect.Session) er
 }
 
 // print prints a report, and with --show the registration that was verified.
-func (v *proofVerification) print(session connect.Session, report *trust.Report, verdict error) error {
+func (v *proofVerification) print(session *connect.Session, report *trust.Report, verdict error) error {
 	if !v.show {
 		return session.PrintValue(report, "steps", reportTable(report, verdict))
 	}
@@ -236,7 +236,7 @@ func subjectTable(console *cli.Console, report *trust.Report) cli.Table {
 
 // checkKind refuses the output of commands that print a registration: it is signed by no
 // one, and looks like a file to verify.
-func (v *proofVerification) checkKind(session connect.Session, text []byte) error {
+func (v *proofVerification) checkKind(session *connect.Session, text []byte) error {
 	var answer struct {
 		Agent      string            `json:"agent"`
 		Href       string            `json:"href"`
@@ -291,7 +291,7 @@ func verdictFailure(verdict error, argument string, report *trust.Report) error 
 }
 
 // options returns the options of this command's own flags.
-func (v *proofVerification) options(session connect.Session) (options trust.VerifyOptions, err error) {
+func (v *proofVerification) options(session *connect.Session) (options trust.VerifyOptions, err error) {
 	if v.at != "" {
 		if options.At, err = directory.ParseInstant(v.at); err != nil {
 			return options, cli.Usage("--at must be a time such as 2026-01-31T12:00:00Z, got %q", v.at)
@@ -341,7 +341,7 @@ func (v *proofVerification) options(session connect.Session) (options trust.Veri
 // addBundle adds the bundle of the flag, the environment or the context. The flag's bundle
 // is an anchor for a file of any domain; the others were chosen for connections, so they
 // are anchors for their own domains only.
-func addBundle(s connect.Session, options *trust.VerifyOptions) error {
+func addBundle(s *connect.Session, options *trust.VerifyOptions) error {
 	bundle, _, isFlag := s.Bundle()
 	if bundle == "" {
 		return nil

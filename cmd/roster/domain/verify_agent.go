@@ -31,7 +31,7 @@ type memberDifference struct {
 	Said       string `json:"said"`
 }
 
-func (v *agentVerification) run(ctx context.Context, session connect.Session) error {
+func (v *agentVerification) run(ctx context.Context, session *connect.Session) error {
 	registration, contents, err := connect.Contents(ctx, session, v.id, v.origin)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (v *agentVerification) unreachable(at string, err error) error {
 // judgeBy returns a judge of SVIDs by the bundle of a domain that the directory holds. It is nil
 // if the directory has none: then only web PKI certifies servers.
 func judgeBy(
-	ctx context.Context, session connect.Session, domain spiffeid.TrustDomain,
+	ctx context.Context, session *connect.Session, domain spiffeid.TrustDomain,
 ) func([]*x509.Certificate) (spiffeid.ID, error) {
 	client, err := session.Client()
 	if err != nil {
@@ -142,7 +142,7 @@ func judgeBy(
 
 // report prints the differences with the other members of the JSON output, and fails if
 // there are any.
-func (v *agentVerification) report(session connect.Session, differences []probe.Difference,
+func (v *agentVerification) report(session *connect.Session, differences []probe.Difference,
 	output map[string]any) error {
 	list := []memberDifference{}
 

@@ -27,7 +27,7 @@ const (
 )
 
 // Command returns the group of this package's commands.
-func Command(s connect.Session) *cobra.Command {
+func Command(s *connect.Session) *cobra.Command {
 	return cli.Group("log", "Read and check a domain's transparency log",
 		checkpointCommand(s), policyCommand(s), listCommand(s), proveCommand(s), checkCommand(s), watchCommand(s),
 		enrollCommand(s))
@@ -49,7 +49,7 @@ func (s *source) addFlags(cmd *cobra.Command, judged bool) {
 }
 
 // open returns the log and its checkpoint, judged.
-func (s *source) open(c *cobra.Command, session connect.Session) (*reader, *checkpoint.Note, checkpoint.Judgement,
+func (s *source) open(c *cobra.Command, session *connect.Session) (*reader, *checkpoint.Note, checkpoint.Judgement,
 	error) {
 	policy, err := s.policy(session)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *source) open(c *cobra.Command, session connect.Session) (*reader, *chec
 }
 
 // policy reads the policy file; nil without one.
-func (s *source) policy(session connect.Session) (*checkpoint.Policy, error) {
+func (s *source) policy(session *connect.Session) (*checkpoint.Policy, error) {
 	if s.policyFile == "" {
 		session.Note("Judged by the directory's own policy: --policy FILE gives one that you trust.")
 		return nil, nil
@@ -87,7 +87,7 @@ func (s *source) policy(session connect.Session) (*checkpoint.Policy, error) {
 }
 
 // served returns the policy that the directory serves for the log.
-func (s *source) served(c *cobra.Command, session connect.Session) (string, *checkpoint.Policy, error) {
+func (s *source) served(c *cobra.Command, session *connect.Session) (string, *checkpoint.Policy, error) {
 	log, err := openLog(c.Context(), session, s.epoch)
 	if err != nil {
 		return "", nil, err
@@ -96,7 +96,7 @@ func (s *source) served(c *cobra.Command, session connect.Session) (string, *che
 	return log.policy()
 }
 
-func checkpointCommand(session connect.Session) *cobra.Command {
+func checkpointCommand(session *connect.Session) *cobra.Command {
 	var from source
 
 	cmd := &cobra.Command{
@@ -122,7 +122,7 @@ later "roster log check FILE" shows that the log was only appended to.`,
 	return cmd
 }
 
-func policyCommand(session connect.Session) *cobra.Command {
+func policyCommand(session *connect.Session) *cobra.Command {
 	var from source
 
 	cmd := &cobra.Command{
@@ -148,7 +148,7 @@ witnesses that the domain names. Compare it with a source that you trust before 
 	return cmd
 }
 
-func listCommand(session connect.Session) *cobra.Command {
+func listCommand(session *connect.Session) *cobra.Command {
 	var (
 		source   source
 		from, to uint64
@@ -204,7 +204,7 @@ each is checked against the checkpoint. The types:
 	return cmd
 }
 
-func proveCommand(session connect.Session) *cobra.Command {
+func proveCommand(session *connect.Session) *cobra.Command {
 	var from source
 
 	cmd := &cobra.Command{
@@ -247,7 +247,7 @@ func proveCommand(session connect.Session) *cobra.Command {
 	return cmd
 }
 
-func checkCommand(session connect.Session) *cobra.Command {
+func checkCommand(session *connect.Session) *cobra.Command {
 	var (
 		from source
 		keep bool
@@ -328,7 +328,7 @@ func goesOn(log *reader, old, note *checkpoint.Note) error {
 }
 
 // printEvidence prints two checkpoints that no honest log signs.
-func printEvidence(session connect.Session, err error, old, note *checkpoint.Note) error {
+func printEvidence(session *connect.Session, err error, old, note *checkpoint.Note) error {
 	if cli.FailureOf(err).Code != exitEquivocation {
 		return nil
 	}
@@ -338,7 +338,7 @@ func printEvidence(session connect.Session, err error, old, note *checkpoint.Not
 	return err
 }
 
-func printCheck(session connect.Session, old, note *checkpoint.Note, found checkpoint.Judgement) error {
+func printCheck(session *connect.Session, old, note *checkpoint.Note, found checkpoint.Judgement) error {
 	type witness struct {
 		Name string `json:"name"`
 		At   string `json:"at"`
@@ -367,7 +367,7 @@ func printCheck(session connect.Session, old, note *checkpoint.Note, found check
 	return session.PrintValue(result, "", table)
 }
 
-func enrollCommand(session connect.Session) *cobra.Command {
+func enrollCommand(session *connect.Session) *cobra.Command {
 	var (
 		from    source
 		contact string

@@ -40,7 +40,7 @@ const (
 // A follower follows one log. What it finds is reported before it is kept: after a kill it is reported again.
 type follower struct {
 	monitor *monitor
-	session connect.Session
+	session *connect.Session
 	name    string
 	epoch   uint64
 	file    string // where its state is, without the ending

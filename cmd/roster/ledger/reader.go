@@ -31,7 +31,7 @@ type reader struct {
 }
 
 // openLog returns the reader of an epoch's log, 0 for the epoch at hand.
-func openLog(ctx context.Context, session connect.Session, epoch uint64) (*reader, error) {
+func openLog(ctx context.Context, session *connect.Session, epoch uint64) (*reader, error) {
 	client, err := session.Client()
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 	"github.com/roster-mesh/roster/directory/checkpoint"
 )
 
-func watchCommand(session connect.Session) *cobra.Command {
+func watchCommand(session *connect.Session) *cobra.Command {
 	var (
 		from source
 		hook webhook.Flags
@@ -119,9 +119,9 @@ of the first such log, as of "roster log check". A log stays broken until you re
 const theLog = "log"
 
 // sessionsOf returns a session for each context, or the one at hand.
-func sessionsOf(session connect.Session, contexts []string) (sessions []connect.Session, err error) {
+func sessionsOf(session *connect.Session, contexts []string) (sessions []*connect.Session, err error) {
 	if len(contexts) == 0 {
-		return []connect.Session{session}, nil
+		return []*connect.Session{session}, nil
 	}
 
 	for i, name := range contexts {
@@ -143,7 +143,7 @@ func sessionsOf(session connect.Session, contexts []string) (sessions []connect.
 
 // A monitor follows several logs, and reports what it finds.
 type monitor struct {
-	session connect.Session
+	session *connect.Session
 	sender  *webhook.Sender    // nil without --webhook
 	policy  *checkpoint.Policy // nil for each log's own
 	every   time.Duration

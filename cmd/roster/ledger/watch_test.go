@@ -117,14 +117,14 @@ func watch(t *testing.T, dir string, long time.Duration, sender *webhook.Sender,
 	var out, notes bytes.Buffer
 
 	m := &monitor{sender: sender, every: 10 * time.Second, silence: 5 * time.Minute, agent: "pay*",
-		session: connect.Session{Console: &cli.Console{Stdout: &out, Stderr: &notes, Format: cli.FormatJSON}}}
+		session: &connect.Session{Console: &cli.Console{Stdout: &out, Stderr: &notes, Format: cli.FormatJSON}}}
 
 	var all []*follower
 
 	for i, d := range domains {
 		client := apiclient.NewDirect("https://alpha.test", &http.Client{Transport: d,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
-		session := connect.Session{Console: m.session.Console, Directory: &connect.Directory{
+		session := &connect.Session{Console: m.session.Console, Directory: &connect.Directory{
 			Dial: func() (*apiclient.Client, error) { return client, nil },
 		}}
 

@@ -20,7 +20,7 @@ import (
 const DefaultDir = "ca"
 
 // authorityCommand returns the command that manages a certificate authority.
-func authorityCommand(session connect.Session) *cobra.Command {
+func authorityCommand(session *connect.Session) *cobra.Command {
 	ca := cli.Group("ca", "Issue X.509-SVIDs without SPIRE, from a key in a file",
 		initCommand(session),
 		issueCommand(session),
@@ -45,7 +45,7 @@ func addDir(cmd *cobra.Command, dir *string) {
 }
 
 // open opens an authority for a command.
-func open(session connect.Session, dir string) (*Store, error) {
+func open(session *connect.Session, dir string) (*Store, error) {
 	store, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cli.Failed(cli.ExitNotFound, "%s has no certificate authority", dir).
@@ -60,7 +60,7 @@ func open(session connect.Session, dir string) (*Store, error) {
 	return store, nil
 }
 
-func initCommand(session connect.Session) *cobra.Command {
+func initCommand(session *connect.Session) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "init TRUST_DOMAIN",
@@ -102,7 +102,7 @@ Nothing is overwritten.`,
 	return cmd
 }
 
-func issueCommand(session connect.Session) *cobra.Command {
+func issueCommand(session *connect.Session) *cobra.Command {
 	var (
 		dir, out string
 		request  Request
@@ -179,7 +179,7 @@ func issueFailure(err error) error {
 	return failure.WithHint("Nothing is overwritten; choose other files with --out.")
 }
 
-func renewCommand(session connect.Session) *cobra.Command {
+func renewCommand(session *connect.Session) *cobra.Command {
 	var (
 		dir        string
 		everything bool
@@ -220,7 +220,7 @@ as a quarter of the shortest lifetime. Files that were removed are not written a
 	return cmd
 }
 
-func bundleCommand(session connect.Session) *cobra.Command {
+func bundleCommand(session *connect.Session) *cobra.Command {
 	var dir, out string
 
 	cmd := &cobra.Command{
@@ -250,7 +250,7 @@ func bundleCommand(session connect.Session) *cobra.Command {
 }
 
 // noteSize notes that a domain has outgrown this authority.
-func noteSize(session connect.Session, store *Store) {
+func noteSize(session *connect.Session, store *Store) {
 	if store.Outgrown() {
 		session.Note("This authority has issued %d identities. SPIRE attests each workload and needs no files: "+
 			"see docs/guides/spire.md.", len(store.issued))
@@ -259,7 +259,7 @@ func noteSize(session connect.Session, store *Store) {
 
 // printIdentities prints identities. Items is the member of the JSON that has them; without one
 // there is a single identity.
-func printIdentities(session connect.Session, identities []Identity, items string) error {
+func printIdentities(session *connect.Session, identities []Identity, items string) error {
 	t := cli.Table{Head: []string{"SPIFFE ID", "CERT", "KEY", "EXPIRES"}}
 	for _, identity := range identities {
 		t.Add(identity.SPIFFEID, identity.Cert, identity.Key, identity.Expires)

@@ -9,6 +9,6 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands(session connect.Session) []*cobra.Command {
+func Commands(session *connect.Session) []*cobra.Command {
 	return []*cobra.Command{initDomainCommand(session), authorityCommand(session), devCommand(session)}
 }

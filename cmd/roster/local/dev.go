@@ -12,7 +12,7 @@ import (
 )
 
 // devCommand returns the command that runs a development mesh.
-func devCommand(session connect.Session) *cobra.Command {
+func devCommand(session *connect.Session) *cobra.Command {
 	options := dev.Options{Program: session.Program, Out: session.Stdout}
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -62,7 +62,7 @@ authorities.`,
 	return cmd
 }
 
-func mintCommand(session connect.Session) *cobra.Command {
+func mintCommand(session *connect.Session) *cobra.Command {
 	var dir, domain, path string
 	cmd := &cobra.Command{
 		Use:   "mint --dir DIR --domain DOMAIN --path /PATH",

@@ -13,13 +13,13 @@ import (
 
 // An initialisation is one run of "roster init".
 type initialisation struct {
-	session        connect.Session
+	session        *connect.Session
 	given          answers
 	nonInteractive bool
 }
 
 // initDomainCommand returns the command that configures a new domain.
-func initDomainCommand(session connect.Session) *cobra.Command {
+func initDomainCommand(session *connect.Session) *cobra.Command {
 	run := &initialisation{session: session}
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",

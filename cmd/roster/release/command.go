@@ -33,7 +33,7 @@ type verdict struct {
 }
 
 // Command returns the command that verifies a release.
-func Command(session connect.Session) *cobra.Command {
+func Command(session *connect.Session) *cobra.Command {
 	var keyFile string
 
 	cmd := &cobra.Command{
