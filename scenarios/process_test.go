@@ -26,7 +26,12 @@ import (
 
 // program builds the real binary once for all stories that run processes.
 var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "roster-program-")
+	home, err := os.UserConfigDir() // that of launch.Isolate, which is removed in the end
+	if err != nil {
+		return "", err
+	}
+
+	dir, err := os.MkdirTemp(home, "program-")
 	if err != nil {
 		return "", err
 	}
