@@ -295,6 +295,142 @@ func TestARestoreKeepsTheHistory(t *testing.T) {
 	})
 }
 
+// onDisk returns the files of a member's directory that have some bytes.
+func (d *domain) onDisk(i int, secret string) (files []string) {
+	d.t.Helper()
+
+	err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(i)), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(secret)) {
+			files = append(files, filepath.Base(path))
+		}
+
+		return err
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+
+	return files
+}
+
+// The contents of an erased registration are on no member's disk any more: neither in the history, nor in
+// Raft's log or a snapshot, and not on that of a member that was away. Hashes and times remain.
+//
+// Requirement: LOG-012
+func TestErasedContentsAreOnNoDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secret = "q7Zx0Wv9"
+
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		s := d.nodes[leader]
+
+		r := put(t, ada, "agent-"+secret, 600)
+		r.Document = document(t, secret)
+
+		made, err := s.Register(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// Both snapshots that a member keeps have it.
+		for i := range 2 {
+			d.settled()
+
+			for _, n := range d.nodes {
+				if err := n.group.raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("other-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if err := s.Erase(t.Context(), made.RID); directory.ProblemOf(err) != directory.Conflict {
+			t.Errorf("the contents of a living registration: %v", err)
+		}
+
+		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
+		if _, err := s.Remove(t.Context(), remove); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+
+		for i, n := range d.nodes {
+			if err := n.Replica.history.Flush(); err != nil {
+				t.Fatal(err)
+			}
+
+			if files := d.onDisk(i, secret); len(files) < 4 { // the log, two snapshots, and the history
+				t.Fatalf("before it is erased, node %d has it in %v alone", i, files)
+			}
+		}
+
+		d.stop(follower)
+
+		if err := s.Erase(t.Context(), made.RID); err != nil {
+			t.Fatal(err)
+		}
+
+		gone := func(i int) func() bool {
+			return func() bool {
+				done, err := d.nodes[i].Replica.history.Erased()
+				return err == nil && done > 0 && len(d.nodes[i].Replica.erasures(done)) == 0 &&
+					!d.nodes[i].Replica.history.Lacks()
+			}
+		}
+
+		for i := range d.nodes {
+			if i != follower {
+				eventually(t, "the contents are erased", gone(i))
+			}
+		}
+
+		d.start(follower)
+		d.ready()
+		eventually(t, "the member that was away erases them", gone(follower))
+
+		if err := s.Erase(t.Context(), made.RID); err != nil {
+			t.Errorf("to erase it again: %v", err)
+		}
+
+		for i, n := range d.nodes {
+			if files := d.onDisk(i, secret); len(files) > 0 {
+				t.Errorf("node %d still has it in %v", i, files)
+			}
+
+			if got := historyOf(t, n, made.RID); !slices.Equal(got, []string{"pruned", "pruned"}) {
+				t.Errorf("node %d has the statements %q", i, got)
+			}
+		}
+
+		// The log goes on behind the files that were deleted.
+		d.stop(leader)
+		d.start(leader)
+		d.ready()
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
+			t.Error(err)
+		}
+
+		d.equalStates()
+
+		if err := d.nodes[leader].Erase(t.Context(), directory.NewRID(1, [10]byte{})); directory.ProblemOf(err) !=
+			directory.NotFound {
+			t.Errorf("an unknown registration: %v", err)
+		}
+	})
+}
+
 // The contents of a registration are written when they have become past ones, and not when it is registered.
 //
 // Requirement: LOG-021

@@ -101,6 +101,7 @@ func everyMessage() []any {
 		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferAccept, Statement: 4,
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
+		&message.Request{Erase: &state.Erase{RID: rid}},
 		&message.Request{Cosign: &message.Cosign{Checkpoint: state.Cosign{Origin: "beta.test/roster/1793491200", Old: 3,
 			Size: 4, Root: directory.Hash{5}, Note: "note"}, Proof: []directory.Hash{{6}}}},
 		&message.Reply{Epoch: 1, Revision: 2, CosignedAt: 1793577600},

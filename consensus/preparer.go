@@ -46,6 +46,11 @@ func (p *preparer) checkRevoke(revoke *state.Revoke) error {
 	return p.replica.check(func(s *state.State) error { return s.Keys().CheckRevoke(revoke) })
 }
 
+// checkErase refuses to erase the contents of a registration that is alive.
+func (p *preparer) checkErase(erase *state.Erase) error {
+	return p.replica.check(func(s *state.State) error { return s.Erasures().CheckErase(erase) })
+}
+
 // decide asks policy for the subject's grants. An incomplete grant is dropped.
 func (p *preparer) decide(subject Subject) state.Granted {
 	granted := state.Granted{Owner: subject.Owner}
@@ -133,6 +138,8 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return &state.Command{Witnessed: req.Witnessed}, p.checkWitnessed(req.Witnessed)
 	case req.Revoke != nil:
 		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
+	case req.Erase != nil:
+		return &state.Command{Erase: req.Erase}, p.checkErase(req.Erase)
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")

@@ -532,6 +532,22 @@ func (r *Replica) registration(rid directory.RID) *state.Registration {
 	return r.state.Registrations().Get(rid)
 }
 
+// erasures returns the registrations behind a revision whose contents are erased.
+func (r *Replica) erasures(behind uint64) []state.Erasure {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Erasures().After(behind)
+}
+
+// hasErased reports whether the contents of a registration are erased.
+func (r *Replica) hasErased(rid directory.RID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Erasures().Has(rid)
+}
+
 // named returns the registration of a name; nil if there is none.
 func (r *Replica) named(agent string) *state.Registration {
 	r.mu.RLock()

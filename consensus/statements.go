@@ -19,6 +19,7 @@ import (
 type statementKeeper struct {
 	member *member
 	logs   *Ledger
+	eraser eraser
 }
 
 // pruneEvery is how often old contents are looked for.
@@ -91,6 +92,9 @@ func (k *statementKeeper) run() {
 					"after_s", wait, "err", err)
 			}
 		}
+
+		// Behind the copying, so that nothing of another member comes back.
+		k.eraser.step(k.member)
 
 		if now := time.Now(); now.Sub(pruned) >= pruneEvery {
 			pruned = now
@@ -220,6 +224,11 @@ func (k *statementKeeper) judge(r *history.Record) error {
 	}
 
 	if r.Kept == nil {
+		return nil
+	}
+
+	if k.member.replica.hasErased(r.RID) {
+		r.Agent, r.Kept = "", nil
 		return nil
 	}
 

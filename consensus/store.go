@@ -162,6 +162,25 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 	return err
 }
 
+// Erase takes the contents of a registration that has ended out of the history, on all members: each erases
+// them from its disk as soon as it has applied the command. To repeat it is safe.
+func (s *Store) Erase(ctx context.Context, rid directory.RID) error {
+	statements, complete, err := s.Logs.History(rid)
+
+	switch {
+	case err != nil:
+		return err
+	case len(statements) == 0 && !complete:
+		return directory.Refuse(directory.Unavailable, "this node still copies the history; try again later")
+	case len(statements) == 0:
+		return directory.Refuse(directory.NotFound, "nothing was stated of registration %s", rid)
+	}
+
+	_, err = s.forwarder.write(ctx, &message.Request{Erase: &state.Erase{RID: rid}})
+
+	return err
+}
+
 // Attest replaces this node's signing key and attestation, and thereby issues a key
 // document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {

@@ -88,6 +88,7 @@ const (
 	ActionEndOwned     = "registration.end"
 	ActionTransfer     = "registration.transfer"
 	ActionRestore      = "snapshot.restore"
+	ActionErase        = "history.erase"
 )
 
 // The actions of nodes by themselves.

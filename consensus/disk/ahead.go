@@ -79,6 +79,18 @@ func (a *AheadLog) settle() error {
 	return a.err
 }
 
+// idle calls do while nothing is written.
+func (a *AheadLog) idle(do func() error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if err := a.settle(); err != nil {
+		return err
+	}
+
+	return do()
+}
+
 // write writes entries. The caller holds mu, and does not meanwhile.
 func (a *AheadLog) write(entries []*raft.Log) error {
 	a.writing = entries

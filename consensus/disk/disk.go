@@ -33,6 +33,7 @@ type Disk struct {
 	Clock     *AppendClock
 	Trail     *Trail
 
+	dir    string
 	recent *recentLog
 	failed func(error)
 	leads  func() bool
@@ -85,6 +86,10 @@ func Open(options Options) (*Disk, error) {
 		return nil, fmt.Errorf("open the log in %s: %w", options.Dir, AsDamage(err))
 	}
 
+	if err := unmark(log); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", options.Dir, AsDamage(err)), log.Close())
+	}
+
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(options.Dir, keptSnapshots, options.Log.Named("snapshots"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", options.Dir, err), log.Close())
@@ -115,6 +120,7 @@ func Open(options Options) (*Disk, error) {
 		Snapshots: privateSnapshots{snapshots, filepath.Join(options.Dir, "snapshots"), options.Judge},
 		Clock:     judged.clock,
 		Trail:     judged.trail,
+		dir:       options.Dir,
 		recent:    recent,
 		failed:    options.Failed,
 		leads:     options.Leads,

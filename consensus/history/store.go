@@ -35,8 +35,10 @@ const maxWaiting = 64 << 20
 // A Store is the history on one member's disk. What is added is written within a second, in
 // the order in which it was added. It is safe for concurrent use.
 type Store struct {
-	dir string
-	db  *bbolt.DB
+	path string
+
+	opened sync.RWMutex
+	db     *bbolt.DB // nil before Open
 
 	mu      sync.Mutex
 	waiting []state.Past // that are not written yet
@@ -56,13 +58,14 @@ var (
 )
 
 // New returns the history in a member's directory, which Open opens.
-func New(dir string) *Store { return &Store{dir: dir} }
+func New(dir string) *Store { return &Store{path: filepath.Join(dir, "history.db")} }
 
 // Open opens the file. It is called once, before all other methods but Add.
 func (s *Store) Open() error {
-	db, err := bbolt.Open(filepath.Join(s.dir, "history.db"), 0o600, &bbolt.Options{
-		Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
-	})
+	s.opened.Lock()
+	defer s.opened.Unlock()
+
+	db, err := openFile(s.path)
 	if err != nil {
 		return fmt.Errorf("open the history: %w", err)
 	}
@@ -86,13 +89,47 @@ func (s *Store) Open() error {
 	return nil
 }
 
+func openFile(path string) (*bbolt.DB, error) {
+	return bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
+	})
+}
+
+// view calls read with the file as it is.
+func (s *Store) view(read func(*bbolt.Tx) error) error {
+	s.opened.RLock()
+	defer s.opened.RUnlock()
+
+	return s.db.View(read)
+}
+
+// update calls change with the file, and writes it. The caller holds writing.
+func (s *Store) update(change func(*bbolt.Tx) error) error {
+	s.opened.RLock()
+	defer s.opened.RUnlock()
+
+	return s.db.Update(change)
+}
+
 // Close writes what is waiting, and closes the store, if it was opened.
 func (s *Store) Close() error {
-	if s.db == nil {
+	if !s.isOpen() {
 		return nil
 	}
 
-	return errors.Join(s.Flush(), s.db.Close())
+	err := s.Flush()
+
+	s.opened.Lock()
+	defer s.opened.Unlock()
+
+	return errors.Join(err, s.db.Close())
+}
+
+func (s *Store) isOpen() bool {
+	s.opened.RLock()
+	defer s.opened.RUnlock()
+
+	return s.db != nil
 }
 
 // Add takes statements that have ended. It doesn't wait for the disk. If that takes none for so long that too
@@ -140,6 +177,11 @@ func (s *Store) Flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
+	return s.flush()
+}
+
+// flush is Flush by a caller that holds writing.
+func (s *Store) flush() error {
 	waiting, bytes := s.take()
 	if len(waiting) == 0 {
 		return nil
@@ -165,7 +207,7 @@ func RecordOf(p *state.Past) Record {
 }
 
 func (s *Store) put(records []Record) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
+	return s.update(func(tx *bbolt.Tx) error {
 		for i := range records {
 			if err := put(tx, &records[i]); err != nil {
 				return err
@@ -235,7 +277,7 @@ func (s *Store) Of(rid directory.RID) (records []Record, err error) {
 		return nil, err
 	}
 
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		c, prefix := tx.Bucket(statements).Cursor(), ridKey(rid)
 		for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
 			var r Record
@@ -265,7 +307,7 @@ func (s *Store) Named(agent string) (rids []directory.RID, err error) {
 
 	var all []named
 
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		c, prefix := tx.Bucket(names).Cursor(), []byte(agent+"\x00")
 		for key, at := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, at = c.Next() {
 			rid, err := directory.ParseRID(string(key[len(prefix):]))
@@ -295,7 +337,7 @@ func (s *Store) Page(behind []byte, most int) (records []Record, last []byte, er
 		return nil, nil, err
 	}
 
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(statements).Cursor()
 
 		key, value := c.Seek(behind)
@@ -327,8 +369,8 @@ const MostPruned = 1000
 
 // Used returns how many bytes of the file are in use.
 func (s *Store) Used() (bytes int64) {
-	_ = s.db.View(func(tx *bbolt.Tx) error {
-		bytes = tx.Size() - int64(s.db.Stats().FreeAlloc)
+	_ = s.view(func(tx *bbolt.Tx) error {
+		bytes = tx.Size() - int64(tx.DB().Stats().FreeAlloc)
 		return nil
 	})
 
@@ -341,7 +383,7 @@ func (s *Store) Prune(before time.Time) (pruned int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	err = s.db.Update(func(tx *bbolt.Tx) error {
+	err = s.update(func(tx *bbolt.Tx) error {
 		all, queue := tx.Bucket(statements), tx.Bucket(due)
 
 		var keys [][]byte
@@ -401,7 +443,7 @@ func (p Position) bytes() []byte {
 func (s *Store) Restored(before, at Position) error {
 	had := before.bytes()
 
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.view(func(tx *bbolt.Tx) error {
 		if saved := tx.Bucket(meta).Get(completeAt); bytes.Compare(saved, had) > 0 {
 			had = bytes.Clone(saved)
 		}
@@ -468,5 +510,5 @@ func (s *Store) complete(at []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(meta).Put(completeAt, at) })
+	return s.update(func(tx *bbolt.Tx) error { return tx.Bucket(meta).Put(completeAt, at) })
 }

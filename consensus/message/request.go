@@ -32,6 +32,7 @@ type Request struct {
 	Amend    *state.Amend    `cbor:"16,keyasint,omitempty"`
 	Offer    *Offer          `cbor:"17,keyasint,omitempty"`
 	Cosign   *Cosign         `cbor:"18,keyasint,omitempty"`
+	Erase    *state.Erase    `cbor:"19,keyasint,omitempty"`
 	// Witnessed is the leader's own.
 	Witnessed *state.Witnessed `cbor:"-"`
 
@@ -67,7 +68,7 @@ func (r *Request) Origin(leader spiffeid.ID) *state.Origin {
 
 // TakesOrders reports whether a request may be an operator's order.
 func (r *Request) TakesOrders() bool {
-	return r.Peer != nil || r.Amend != nil || r.Policy != nil || r.Revoke != nil || r.Order != nil ||
+	return r.Peer != nil || r.Amend != nil || r.Policy != nil || r.Revoke != nil || r.Order != nil || r.Erase != nil ||
 		r.Transfer != nil
 }
 

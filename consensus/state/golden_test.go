@@ -133,6 +133,7 @@ func everyCommand() []Command {
 		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, append(make([]byte, 31), 2)}},
 		{Cosign: &Cosign{"beta.test/roster/1793491200", 3, 4, directory.Hash{5},
 			"beta.test/roster/1793491200\n4\nBQ==\n\n— beta.test/roster/1793491200 AAAA\n"}},
+		{Erase: &Erase{rid}},
 		{Witnessed: &Witnessed{1793491200, 3, directory.Hash{5}, "— beta.test/roster/1793491200/witness AAAA\n", 0}},
 	}
 }
@@ -288,6 +289,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	}
 
 	s.witness.put(CosignedLog{"beta.test/roster/1793491200", 4, directory.Hash{5}, "note", genesis / 1000})
+	s.erasures.add(Erasure{directory.NewRID(genesis, [10]byte{9}), 4})
 	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n", 7}
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	s.ordered.spend(s.history.restoredBy.proof(), 0)
@@ -317,6 +319,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Offers, func(v openOffer) { note(v) }),
 		decodeEach(dec, h.Decided, func(Command) {}),
 		decodeEach(dec, h.Cosigned, func(v CosignedLog) { note(v) }),
+		decodeEach(dec, h.Erased, func(v Erasure) { note(v) }),
 		decodeEach(dec, h.Regs, func(v regSnapshot) { note(v) }),
 	)
 	for range h.Streams {

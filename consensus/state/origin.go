@@ -126,6 +126,8 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		change.Peering.Farewell = c.Amend.Farewell.request()
 	case c.Revoke != nil:
 		change.Action, change.Target = directory.ActionRevokeKey, c.Revoke.Key
+	case c.Erase != nil:
+		change.Action, change.Target = directory.ActionErase, c.Erase.RID.String()
 	case c.Admit != nil:
 		change = c.Admit.change()
 	case c.Transfer != nil:

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -174,6 +175,14 @@ func (f *formers) remember(former former) {
 			delete(f.owners, oldest.RID)
 			f.queue = f.queue[1:]
 		}
+	}
+}
+
+// forget forgets the owner of one.
+func (f *formers) forget(rid directory.RID) {
+	if _, known := f.owners[rid]; known {
+		delete(f.owners, rid)
+		f.queue = slices.DeleteFunc(slices.Clone(f.queue), func(o former) bool { return o.RID == rid })
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
 // holds, members, admissions, standing admissions, used proofs, those of operators, claims, offers, commands of
-// peerings and admissions, cosigned logs, registrations and streams whose numbers it gives, in an order that
+// peerings and admissions, cosigned logs, erasures, registrations and streams whose numbers it gives, in an order that
 // depends on the state alone, so equal states have equal snapshots. Master salts are inside.
 type Snapshot struct {
 	header   Header
@@ -35,6 +35,7 @@ type Snapshot struct {
 	offers   []openOffer
 	decided  []Command
 	logs     []CosignedLog
+	erased   []Erasure
 	regs     listed[*Registration]
 	streams  []streamSnapshot
 }
@@ -74,6 +75,7 @@ type Header struct {
 	Witnessed  Witnessed   `cbor:"45,keyasint,omitzero"` // from version 2 on, as Cosigned
 	Ordered    int         `cbor:"46,keyasint,omitempty"`
 	Forgotten  int64       `cbor:"47,keyasint,omitempty"` // Unix seconds: the end of operators' proofs
+	Erased     int         `cbor:"48,keyasint,omitempty"`
 
 	headerNext
 }
@@ -152,6 +154,7 @@ func (s *State) Snapshot() *Snapshot {
 		offers:   s.offers.all(),
 		decided:  s.decided.inForce(s).list(),
 		logs:     s.witness.all(),
+		erased:   slices.Clip(s.erasures.queue), // later appends do not change it
 		regs:     s.registrations.regs.share(),
 	}
 	if !s.owners.rules.Equal(&Rules{}) {
@@ -193,6 +196,7 @@ func (s *State) Snapshot() *Snapshot {
 	header.Decided = len(sn.decided)
 	header.Cosigned = len(sn.logs)
 	header.Witnessed = s.witness.own
+	header.Erased = len(sn.erased)
 
 	if header.Version > FirstVersion {
 		header.headerNext = nextHeader()
@@ -276,6 +280,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 
 	for _, l := range sn.logs {
 		put(l)
+	}
+
+	for _, e := range sn.erased {
+		put(e)
 	}
 
 	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {

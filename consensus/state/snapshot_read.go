@@ -152,6 +152,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Offers, s.offers.put),
 		decodeEach(dec, header.Decided, s.decided.put),
 		decodeEach(dec, header.Cosigned, s.witness.put),
+		decodeEach(dec, header.Erased, s.erasures.add),
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
 			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)

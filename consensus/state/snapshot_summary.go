@@ -101,6 +101,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Offers, func(openOffer) {}),
 		decodeEach(dec, header.Decided, func(Command) {}),
 		decodeEach(dec, header.Cosigned, func(CosignedLog) {}),
+		decodeEach(dec, header.Erased, func(Erasure) {}),
 		decodeEach(dec, header.Regs, func(item regSnapshot) {
 			s.Registrations++
 

@@ -28,6 +28,7 @@ type State struct {
 	offers        Offers
 	decided       decided
 	witness       Witness
+	erasures      Erasures
 
 	traced []directory.OperatorCommand // by the last Apply
 }
@@ -36,18 +37,19 @@ type State struct {
 // one, is kept up to date from now on.
 func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 	state := &State{
-		history: History{domain: domain},
-		members: newMembership(),
-		peers:   newPeerings(),
-		keys:    newKeyring(),
-		owners:  newOwnership(),
-		streams: newStreams(),
-		spent:   newSpent(),
-		ordered: ordered{spent: newSpent()},
-		claims:  newClaims(),
-		offers:  newOffers(),
-		decided: decided{},
-		witness: newWitness(),
+		history:  History{domain: domain},
+		members:  newMembership(),
+		peers:    newPeerings(),
+		keys:     newKeyring(),
+		owners:   newOwnership(),
+		streams:  newStreams(),
+		spent:    newSpent(),
+		ordered:  ordered{spent: newSpent()},
+		claims:   newClaims(),
+		offers:   newOffers(),
+		decided:  decided{},
+		witness:  newWitness(),
+		erasures: Erasures{known: map[directory.RID]bool{}},
 	}
 	state.registrations = newRegistrations(index)
 	state.connect()
@@ -76,6 +78,7 @@ func (s *State) connect() {
 	s.offers.history = &s.history
 	s.offers.regs = &s.registrations.regs
 	s.witness.history, s.witness.members = &s.history, &s.members
+	s.erasures.history, s.erasures.regs, s.erasures.owners = &s.history, &s.registrations.regs, &s.owners
 }
 
 // History returns how far the history goes.
@@ -107,6 +110,9 @@ func (s *State) Offers() *Offers { return &s.offers }
 
 // Witness returns what the domain has cosigned, and who has cosigned its ledger.
 func (s *State) Witness() *Witness { return &s.witness }
+
+// Erasures returns the registrations whose contents are erased.
+func (s *State) Erasures() *Erasures { return &s.erasures }
 
 // Claims returns the Idempotency-Keys that are known.
 func (s *State) Claims() *Claims { return &s.claims }
@@ -376,6 +382,8 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 		s.claims.settle(command.Settle)
 	case command.Cosign != nil:
 		return s.witness.cosign(command.Cosign)
+	case command.Erase != nil:
+		return s.erasures.erase(command.Erase)
 	case command.Witnessed != nil:
 		return directory.Outcome{}, s.witness.keep(command.Witnessed)
 	default:

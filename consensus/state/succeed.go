@@ -29,13 +29,14 @@ func (s *State) Outline() *State {
 	state.ordered.take(&s.ordered)
 	state.claims.take(&s.claims)
 	state.witness.take(&s.witness)
+	state.erasures.known, state.erasures.queue = maps.Clone(s.erasures.known), slices.Clip(s.erasures.queue)
 
 	return state
 }
 
 // Succeed turns a backup's state into the successor of the domain's state live. Counters
 // continue above both, agreements stay as they are in live, used proofs and keys stay used, cosigned
-// logs stay cosigned, and nothing is announced. by ordered the restore. Offers of ownership end, because they are of
+// logs stay cosigned, erased contents stay erased, and nothing is announced. by ordered the restore. Offers of ownership end, because they are of
 // other contents. The policy is the backup's only if the domain never set one, as after the loss
 // of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string, by *Origin) {
@@ -68,6 +69,7 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.ordered.take(&live.ordered)
 	s.claims.take(&live.claims)
 	s.witness.take(&live.witness)
+	s.erasures.succeed(&live.erasures)
 
 	for _, offer := range s.offers.all() {
 		s.offers.drop(offer.RID)
@@ -108,6 +110,10 @@ func LossBy(live, old *State) (loss Loss) {
 	for reg := range old.registrations.regs.each() {
 		if len(reg.grants) > 0 {
 			loss.Exported++
+		}
+
+		if live.erasures.Has(reg.entry.RID) {
+			continue
 		}
 
 		now := live.registrations.regs.get(reg.entry.RID)

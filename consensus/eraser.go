@@ -1,0 +1,75 @@
+package consensus
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An eraser removes the contents of erased registrations from this member's disk: from the history, from
+// Raft's log, and from old snapshots. A member that was away does it once it has applied the commands, or has
+// a snapshot with them.
+type eraser struct {
+	upTo   uint64    // revision of the last erasure that is gone from the history
+	sealed uint64    // the last entry of the log before a snapshot that has none of the contents
+	next   time.Time // when the snapshot is tried again
+}
+
+// step does what can be done now. It is called every second.
+func (e *eraser) step(m *member) {
+	kept := m.replica.history
+
+	done, err := kept.Erased()
+	if err != nil {
+		m.log.Error("the history can't be read", "err", err)
+		return
+	}
+
+	pending := m.replica.erasures(done)
+	if len(pending) == 0 {
+		return
+	}
+
+	now := m.cfg.Clock.Now()
+
+	if newest := pending[len(pending)-1].Revision; e.upTo != newest {
+		var rids []directory.RID
+		for _, one := range pending {
+			rids = append(rids, one.RID)
+		}
+
+		err := kept.Erase(rids)
+		if err == nil {
+			e.sealed, err = m.storage.disk.Seal()
+		}
+
+		if err != nil {
+			m.log.Error("contents can't be erased from disk; trying again", "registrations", len(rids), "err", err)
+			return
+		}
+
+		e.upTo, e.next = newest, now
+	}
+
+	gone, err := m.storage.disk.Forget(e.sealed)
+	if err == nil && gone {
+		err = kept.NoteErased(e.upTo)
+	}
+
+	switch {
+	case err != nil:
+		m.log.Error("contents can't be erased from disk; trying again", "registrations", len(pending), "err", err)
+	case gone:
+		m.log.Info("erased the contents of registrations from disk", "registrations", len(pending))
+	case !now.Before(e.next):
+		e.next = now.Add(snapshotRetry)
+
+		err := m.group.raft.Snapshot().Error()
+		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && m.life.closing.Err() == nil {
+			m.log.Warn("contents stay in the log until a snapshot can be made", "err", err)
+		}
+	}
+}

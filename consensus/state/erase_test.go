@@ -1,0 +1,65 @@
+package state
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// The contents of a living registration are not erased. Those of one that has ended are, and no backup from
+// before brings the registration back.
+//
+// Requirement: LOG-012
+func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
+	d := newDrive(t)
+	rid := d.register(1, ada, "agent", 600)
+
+	if out := d.at(2, Command{Erase: &Erase{rid}}); directory.ProblemOf(out.Err) != directory.Conflict {
+		t.Errorf("the contents of a living registration: %v", out.Err)
+	}
+
+	before := freeze(t, d.state)
+
+	if out := d.at(3, Command{Remove: &Remove{Format: 1, RID: rid, Caller: ada}}); out.Err != nil {
+		t.Fatal(out.Err)
+	}
+
+	at := d.state.history.revision
+
+	if out := d.at(4, Command{Erase: &Erase{rid}}); out.Err != nil {
+		t.Fatal(out.Err)
+	}
+
+	for range 2 { // to repeat it changes nothing
+		if out := d.at(5, Command{Erase: &Erase{rid}}); out.Err != nil {
+			t.Fatal(out.Err)
+		}
+
+		if got := d.state.Erasures().After(at); !slices.Equal(got, []Erasure{{rid, at + 1}}) {
+			t.Fatalf("%v are erased", got)
+		}
+	}
+
+	if got := d.state.Erasures().After(at + 1); len(got) > 0 {
+		t.Errorf("%v are erased behind the last one", got)
+	}
+
+	old := must(readSnapshot(bytes.NewReader(before), alpha, index.New(), &Header{}))
+	if old.registrations.Get(rid) == nil {
+		t.Fatal("the backup has no such registration")
+	}
+
+	if loss := LossBy(d.state, old); loss.Removed > 0 {
+		t.Errorf("a restore is said to bring %d back", loss.Removed)
+	}
+
+	old.Succeed(d.state.Outline(), "a test", nil)
+
+	next := must(readSnapshot(bytes.NewReader(freeze(t, old)), alpha, index.New(), &Header{}))
+	if next.registrations.Get(rid) != nil || !next.Erasures().Has(rid) {
+		t.Error("the registration is back")
+	}
+}
