@@ -168,6 +168,20 @@ func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, t
 	})
 }
 
+func (a auditedOperator) RotateKey(ctx context.Context) error {
+	return a.operate(ctx, directory.ActionRotateKey, "", func() error { return a.Operator.RotateKey(ctx) })
+}
+
+func (a auditedOperator) RevokeKey(ctx context.Context, id string) error {
+	return a.operate(ctx, directory.ActionRevokeKey, id, func() error { return a.Operator.RevokeKey(ctx, id) })
+}
+
+func (a auditedOperator) EraseHistory(ctx context.Context, rid directory.RID) error {
+	return a.operate(ctx, directory.ActionErase, rid.String(), func() error {
+		return a.Operator.EraseHistory(ctx, rid)
+	})
+}
+
 // An auditedPeerings doesn't embed its Peers: a change that is added to those must be
 // audited here first.
 type auditedPeerings struct {

@@ -38,6 +38,9 @@ func TestOperatorsAreAudited(t *testing.T) {
 			return c.Operator().SetPeer(t.Context(), "beta.test",
 				apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
 		},
+		"history.erase": func() error {
+			return c.Operator().EraseHistory(t.Context(), directory.NewRID(1, [10]byte{}).String())
+		},
 		"snapshot.save": func() error { return c.Operator().SaveSnapshot(t.Context(), io.Discard) },
 	} {
 		trail = invocationTrail{}

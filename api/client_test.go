@@ -38,6 +38,8 @@ func (quietOperator) PreviewPolicy(context.Context, string) (wire.PolicyPreview,
 
 func (quietOperator) RotateKey(context.Context) error { return errNoLeader }
 
+func (quietOperator) EraseHistory(context.Context, directory.RID) error { return nil }
+
 func (quietOperator) RevokeKey(context.Context, string) error { return errNoLeader }
 
 func (quietOperator) Evidence(spiffeid.TrustDomain, string) ([]byte, error) {

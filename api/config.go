@@ -60,6 +60,7 @@ type Operator interface {
 	operator.State
 	operator.Keyring
 	operator.PolicyStore
+	operator.Eraser
 	// SetPeering makes a peering or changes it, for the whole domain.
 	SetPeering(context.Context, directory.Peering) error
 }

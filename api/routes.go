@@ -165,6 +165,7 @@ func (s *Server) operatorRoutes() (routes []route) {
 			route{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, surfaces.keys.List},
 			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, surfaces.keys.Rotate},
 			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, surfaces.keys.Revoke},
+			route{"POST", "/v1/operator/history/erase", operatorOf("history.erase"), notable, surfaces.history.Erase},
 			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, surfaces.policy.Get},
 			route{"PUT", "/v1/operator/policy", operatorOf("policy.write").taking(operator.MaxPolicyBody), notable,
 				surfaces.policy.Set},

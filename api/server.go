@@ -47,6 +47,7 @@ type surfaces struct {
 
 	status        *operator.Status
 	keys          *operator.Keys
+	history       *operator.History
 	policy        *operator.Policy
 	registrations *operator.Registrations
 	peerings      *operator.Peerings
@@ -182,6 +183,7 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 	if cfg.Operator != nil {
 		s.surfaces.status = &operator.Status{State: cfg.Operator}
 		s.surfaces.keys = &operator.Keys{Keyring: cfg.Operator, Logger: s.log}
+		s.surfaces.history = &operator.History{Eraser: cfg.Operator, Logger: s.log}
 		s.surfaces.policy = &operator.Policy{Domain: cfg.Domain, Store: cfg.Operator, Logger: s.log}
 
 		s.surfaces.registrations = &operator.Registrations{Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry}

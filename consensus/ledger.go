@@ -106,7 +106,13 @@ func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bo
 		return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
 	}
 
+	erased := l.member.replica.hasErased(rid) // whether or not the disk has them still
+
 	for _, r := range withNewest(records, newest) {
+		if erased {
+			r.Agent, r.Kept = "", nil
+		}
+
 		st := Statement{Record: r}
 		if r.Kept != nil {
 			if st.Payload, st.Disclosures, st.Entry, err = state.Kept(l.member.cfg.Domain, r.Kept); err != nil {

@@ -381,6 +381,10 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 
+		if got := historyOf(t, s, made.RID); !slices.Equal(got, []string{"pruned", "pruned"}) {
+			t.Errorf("as soon as they are erased the history shows %q", got)
+		}
+
 		gone := func(i int) func() bool {
 			return func() bool {
 				done, err := d.nodes[i].Replica.history.Erased()

@@ -303,6 +303,11 @@ func (o operator) RotateKey(ctx context.Context) error {
 // RevokeKey revokes a signing key of the domain.
 func (o operator) RevokeKey(ctx context.Context, id string) error { return o.store.Revoke(ctx, id) }
 
+// EraseHistory erases the contents of a registration that has ended.
+func (o operator) EraseHistory(ctx context.Context, rid directory.RID) error {
+	return o.store.Erase(ctx, rid)
+}
+
 // SetPeering sets a peering by hand. A bundle that can't be used is refused here, before
 // the peering fails by it.
 func (o operator) SetPeering(ctx context.Context, peering directory.Peering) error {

@@ -116,6 +116,7 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"ConfirmClock":  func() error { return c.Operator().ConfirmClock(ctx, time.Hour) },
 			"RotateKey":     func() error { return c.Operator().RotateKey(ctx) },
 			"RevokeKey":     func() error { return c.Operator().RevokeKey(ctx, "x") },
+			"EraseHistory":  func() error { return c.Operator().EraseHistory(ctx, "x") },
 			"SetPolicy":     func() error { return c.Operator().SetPolicy(ctx, "", nil) },
 			"SetPeering":    func() error { return c.Operator().SetPeering(ctx, Peering{}) },
 			"Accept":        func() error { _, _, err := c.Operator().Accept(ctx, "x"); return err },

@@ -291,6 +291,11 @@ func (o *Operator) RevokeKey(ctx context.Context, id string) error {
 	return o.command(ctx, "/v1/operator/keys/revoke", wire.RevokeRequest{Key: id}, idempotent)
 }
 
+// EraseHistory erases the contents of a registration that has ended, for good. To repeat it is safe.
+func (o *Operator) EraseHistory(ctx context.Context, rid string) error {
+	return o.command(ctx, "/v1/operator/history/erase", wire.EraseRequest{RID: rid}, idempotent)
+}
+
 // Flagged reads which registrations are flagged.
 func (o *Operator) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
 	var out wire.FlaggedList

@@ -27,6 +27,7 @@ const (
 	PathPeerChange   = "/v1/operator/peers/change"
 	PathKeysRotate   = "/v1/operator/keys/rotate"
 	PathKeysRevoke   = "/v1/operator/keys/revoke"
+	PathHistoryErase = "/v1/operator/history/erase"
 	PathRaftTransfer = "/v1/operator/raft/transfer"
 	PathRaftRemove   = "/v1/operator/raft/remove"
 	PathRaftAdmit    = "/v1/operator/raft/admit"
@@ -68,6 +69,11 @@ func CheckOrder(own spiffeid.TrustDomain, change directory.OperatorChange, r *di
 
 		var in wire.RevokeRequest
 		matches = change.Action == directory.ActionRevokeKey && decode(r, &in) && in.Key == change.Target
+	case http.MethodPost + " " + PathHistoryErase:
+		action = "history.erase"
+
+		var in wire.EraseRequest
+		matches = change.Action == directory.ActionErase && decode(r, &in) && in.RID == change.Target
 	case http.MethodPost + " " + PathRaftTransfer, http.MethodPost + " " + PathRaftRemove,
 		http.MethodPost + " " + PathRaftAdmit, http.MethodPost + " " + PathRaftLeave:
 		action, matches = "raft.write", ordersMembers(target.Path, change, r)

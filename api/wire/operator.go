@@ -562,6 +562,11 @@ type RevokeRequest struct {
 	Key string `json:"key"`
 }
 
+// An EraseRequest erases the contents of a registration that has ended.
+type EraseRequest struct {
+	RID string `json:"rid"`
+}
+
 // An AuditPage is a run of a node's audit log. All its lines from First to Last were read;
 // Lines are those that the query selects, as they were written.
 type AuditPage struct {

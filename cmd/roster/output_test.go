@@ -256,8 +256,10 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 			position,
 		"raft admit " + nodeID: `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"` +
 			position,
-		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"` + position,
-		"raft leave":             `{"href":"/v1/operator/raft","result":"left"` + position,
+		"raft transfer": `{"href":"/v1/operator/raft","result":"transferred"` + position,
+		"raft leave":    `{"href":"/v1/operator/raft","result":"left"` + position,
+		"history erase 01M6A6FT000410600000000000": `{"href":"/ad/r/01M6A6FT000410600000000000/history",` +
+			`"subject":"01M6A6FT000410600000000000","result":"erased"` + position,
 		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"` + position,
 		"keys revoke " + key:     `{"href":"/v1/operator/keys","subject":"` + key + `","result":"revoked"` + position,
 		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"` + position,

@@ -138,9 +138,10 @@ var terminalArguments = map[string][]string{
 	"raft remove":        {"spiffe://alpha.test/roster/node/4"},
 	"raft transfer":      {},
 
-	"keys list":   {},
-	"keys revoke": {"abc"},
-	"keys rotate": {},
+	"keys list":     {},
+	"keys revoke":   {"abc"},
+	"history erase": {"abc"},
+	"keys rotate":   {},
 
 	"policy apply":   {"@doc"},
 	"policy check":   {"@doc"},

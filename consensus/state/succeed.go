@@ -36,9 +36,9 @@ func (s *State) Outline() *State {
 
 // Succeed turns a backup's state into the successor of the domain's state live. Counters
 // continue above both, agreements stay as they are in live, used proofs and keys stay used, cosigned
-// logs stay cosigned, erased contents stay erased, and nothing is announced. by ordered the restore. Offers of ownership end, because they are of
-// other contents. The policy is the backup's only if the domain never set one, as after the loss
-// of its disks. The state is sealed.
+// logs stay cosigned, erased contents stay erased, and nothing is announced. by ordered the restore.
+// Offers of ownership end, because they are of other contents. The policy is the backup's only if the
+// domain never set one, as after the loss of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.restored = s.history.revision
 	if s.history.Position().Before(live.history.Position()) {

@@ -16,7 +16,7 @@ func NodeCommands(s *connect.Session) []*cobra.Command {
 // OperatorCommands returns the commands of a domain's operator.
 func OperatorCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s),
-		proofCommand(s), auditCommand(s), snapshotCommand(s)}
+		proofCommand(s), auditCommand(s), snapshotCommand(s), historyCommand(s)}
 }
 
 // MeshCommands returns the commands for other domains: peerings with them, the nodes that
