@@ -20,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/gatewaytest"
 )
 
@@ -421,6 +422,72 @@ func TestTagsAreBounded(t *testing.T) {
 
 	if p.setTag(last, ""); p.tag(&task{source: last}) != "" {
 		t.Error("a source that has none any more has one")
+	}
+}
+
+// A description is asked for by its entity tag only if each registration was compared with it: one whose agent
+// was away, or that is new, is compared with the whole of it.
+//
+// Requirement: AD-044
+func TestOnlyComparedRegistrationsNeedNoDescription(t *testing.T) {
+	d, url := newDomain(t, nil)
+	card := strings.ReplaceAll(helloCard, "URL", url)
+	compared, away, fresh := d.register(1, card, nil), d.register(2, card, nil), d.register(3, card, nil)
+	source := Source{URL: url}
+
+	d.prober.setTag(source, "1")
+	d.prober.cfg.Findings.put(compared.RID, pack(directory.Probe{State: directory.ProbeVerified}, compared.Statement))
+	d.prober.cfg.Findings.put(away.RID, pack(directory.Probe{State: directory.ProbeUnreachable}, away.Statement))
+
+	for name, x := range map[string]struct {
+		entries []*directory.Entry
+		want    string
+	}{
+		"a compared one":              {[]*directory.Entry{compared}, "1"},
+		"one whose agent was away":    {[]*directory.Entry{compared, away}, ""},
+		"one that was never compared": {[]*directory.Entry{compared, fresh}, ""},
+	} {
+		if got := d.prober.tag(&task{source: source, entries: x.entries}); got != x.want {
+			t.Errorf("%s: the tag is %q, want %q", name, got, x.want)
+		}
+	}
+}
+
+// The other sources of a host are not asked in a round in which it doesn't answer, or not in time. An answer that
+// is no description is of its source alone.
+//
+// Requirement: AD-044
+func TestErrorsOfAHost(t *testing.T) {
+	for name, x := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"none":                    {nil, false},
+		"no connection":           {errors.New("connection refused"), true},
+		"too late":                {&gateway.Refusal{Rule: gateway.RuleTime}, true},
+		"too long":                {&gateway.Refusal{Rule: gateway.RuleSize}, false},
+		"without its description": {&AbsentError{Place: "https://agent.example/"}, false},
+	} {
+		if got := isHostError(x.err); got != x.want {
+			t.Errorf("%s: %t, want %t", name, got, x.want)
+		}
+	}
+}
+
+// A registration that names no source is not looked at again before its next turn.
+//
+// Requirement: AD-044
+func TestARegistrationWithoutASourceHasItsTurn(t *testing.T) {
+	d, _ := newDomain(t, nil)
+	entry := d.register(1, strings.ReplaceAll(helloCard, "URL/a", "http://agent.example/"), nil)
+	now := time.Now().UnixMilli()
+
+	if tasks := d.prober.due(now); len(tasks) != 0 {
+		t.Fatalf("%d hosts are asked", len(tasks))
+	}
+
+	if due := d.prober.cfg.Findings.due(entry, d.prober.interval(entry), d.prober.since); due <= now {
+		t.Errorf("it is due again after %d ms", due-now)
 	}
 }
 
