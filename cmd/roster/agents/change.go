@@ -21,7 +21,7 @@ func refreshCommand(session *connect.Session) *cobra.Command {
 		Short: "Extend a registration by another lifetime",
 		Args:  cli.Args("NAME|RID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			refreshed, err := client.Refresh(ctx, connect.Path(args[0], ""), lifetime.Duration())
+			refreshed, err := client.Refresh(ctx, connect.RegistrationPath(args[0], ""), lifetime.Duration())
 			if err != nil {
 				return explainRefusal(ctx, session, err, "refresh", args[0])
 			}
@@ -40,7 +40,7 @@ func refreshCommand(session *connect.Session) *cobra.Command {
 
 // printRefreshed prints the new deadline of a registration.
 func printRefreshed(session *connect.Session, id string, refreshed *apiclient.Registered) error {
-	written := cli.WrittenOf(connect.Path(id, ""), "refreshed", refreshed.Header)
+	written := cli.WrittenOf(connect.RegistrationPath(id, ""), "refreshed", refreshed.Header)
 	written.RID = refreshed.RID
 	written.Lifetime = cli.WholeSeconds(refreshed.Granted)
 	written.Visibility = refreshed.Visibility
@@ -57,12 +57,12 @@ func deregisterCommand(session *connect.Session) *cobra.Command {
 		Short: "Remove a registration",
 		Args:  cli.Args("NAME|RID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			reply, err := client.Deregister(ctx, connect.Path(args[0], ""))
+			reply, err := client.Deregister(ctx, connect.RegistrationPath(args[0], ""))
 			if err != nil {
 				return explainRefusal(ctx, session, err, "deregister", args[0])
 			}
 
-			return session.PrintWritten(cli.WrittenOf(connect.Path(args[0], ""), "removed", reply.Header),
+			return session.PrintWritten(cli.WrittenOf(connect.RegistrationPath(args[0], ""), "removed", reply.Header),
 				"removed %s", args[0])
 		}),
 	}

@@ -38,7 +38,7 @@ func (r *registrant) recogniseKind() {
 }
 
 // addTools asks the document's MCP server for its tools, and adds them to the document.
-func (r *registrant) addTools(ctx context.Context, asked *connect.Options) error {
+func (r *registrant) addTools(ctx context.Context, asked *connect.FetchOptions) error {
 	if r.keeper.Options.Kind != string(directory.KindMCP) {
 		return cli.Usage("--tools is for an MCP server.json; %s is registered as kind %s", r.file,
 			cmp.Or(r.keeper.Options.Kind, string(directory.KindAD)))

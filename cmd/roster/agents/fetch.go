@@ -183,7 +183,7 @@ func (l *listReader) addItems(body []byte) error {
 func fetchFailure(at *url.URL, err error) error {
 	failure := cli.Failed(cli.ExitFailed, "cannot fetch %s: %s", at, cli.NetworkCause(err))
 	if gateway.RuleOf(err) == gateway.RuleAddress {
-		failure = failure.WithHint(connect.HintAddress)
+		failure = failure.WithHint(connect.HintPublicAddress)
 	}
 
 	return failure

@@ -118,7 +118,9 @@ func TestImportFollowsTheOrigin(t *testing.T) {
 		Console:   &cli.Console{Stdout: io.Discard, Stderr: &notes, Program: "roster"},
 		Directory: connect.NewDirectory(func(string) string { return "" }, nil),
 	}
-	im := &importer{session: session, fetch: connect.Options{Loopback: true, Bundle: bundle}, kind: directory.KindWoA}
+	im := &importer{
+		session: session, fetch: connect.FetchOptions{Loopback: true, Bundle: bundle}, kind: directory.KindWoA,
+	}
 	items, err := im.gather(t.Context(), origin)
 	must(t, err)
 	im.check(items)

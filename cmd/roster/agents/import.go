@@ -25,7 +25,7 @@ import (
 // An importer is one run of an import.
 type importer struct {
 	session *connect.Session
-	fetch   connect.Options
+	fetch   connect.FetchOptions
 	kind    directory.Kind
 	options apiclient.RegisterOptions
 	dryRun  bool

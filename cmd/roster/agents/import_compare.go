@@ -96,7 +96,7 @@ func (im *importer) askDirectory(ctx context.Context, client *apiclient.Client, 
 }
 
 func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i *item) error {
-	found, err := client.Get(ctx, connect.Path(i.Agent, ""))
+	found, err := client.Get(ctx, connect.RegistrationPath(i.Agent, ""))
 
 	var response *apiclient.Error
 	switch {

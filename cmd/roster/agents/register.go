@@ -29,7 +29,7 @@ func registerCommand(session *connect.Session) *cobra.Command {
 		keep     bool
 		staple   string
 		tools    bool
-		asked    connect.Options
+		asked    connect.FetchOptions
 	)
 	onExit := onExitKeep
 

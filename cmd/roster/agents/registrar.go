@@ -166,7 +166,7 @@ func (r *registrar) registerExpired(ctx context.Context, i *item) bool {
 
 // remove removes an item that its origin no longer lists.
 func (r *registrar) remove(ctx context.Context, i *item) error {
-	_, err := r.client.Deregister(ctx, connect.Path(i.RID, ""))
+	_, err := r.client.Deregister(ctx, connect.RegistrationPath(i.RID, ""))
 
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Status == http.StatusNotFound {

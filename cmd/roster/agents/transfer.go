@@ -133,7 +133,7 @@ func (t *transfer) run(ctx context.Context, session *connect.Session, client *ap
 		err    error
 		result string
 		done   string
-		path   = connect.Path(id, "")
+		path   = connect.RegistrationPath(id, "")
 	)
 
 	switch {

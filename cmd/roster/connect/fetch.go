@@ -12,11 +12,11 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 )
 
-// HintAddress is the hint if the guard refuses an address that is not public.
-const HintAddress = "Only public addresses are allowed; for tests on this machine add --insecure-loopback."
+// HintPublicAddress is the hint if the guard refuses an address that is not public.
+const HintPublicAddress = "Only public addresses are allowed; for tests on this machine add --insecure-loopback."
 
-// Options limit the servers that a command may fetch from.
-type Options struct {
+// FetchOptions limit the servers that a command may fetch from.
+type FetchOptions struct {
 	Loopback bool   // loopback addresses are allowed
 	Bundle   string // PEM file of CA certificates that replaces the system's; empty for the system's
 	// Judge returns the identity of a server's SVID; nil accepts no SVID.
@@ -24,7 +24,7 @@ type Options struct {
 }
 
 // AddFlags adds the flags to a command.
-func (o *Options) AddFlags(cmd *cobra.Command) {
+func (o *FetchOptions) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.Bundle, "source-bundle", "",
 		"PEM `FILE` with the CA certificates of the server to fetch from (default: the system's)")
 	cmd.Flags().BoolVar(&o.Loopback, "insecure-loopback", false, "also fetch from loopback addresses (for tests)")
@@ -32,7 +32,7 @@ func (o *Options) AddFlags(cmd *cobra.Command) {
 
 // Guard returns the client for foreign documents: https only, public addresses only,
 // without the caller's credentials. The caller closes it.
-func (o *Options) Guard(console *cli.Console) (*gateway.Guard, error) {
+func (o *FetchOptions) Guard(console *cli.Console) (*gateway.Guard, error) {
 	config := gateway.GuardConfig{Judge: o.Judge, InsecureLoopback: o.Loopback}
 	if o.Loopback {
 		config.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}

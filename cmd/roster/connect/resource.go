@@ -17,9 +17,9 @@ import (
 // pathPrefix begins the path of every registration.
 const pathPrefix = "/ad/r/"
 
-// Path returns the path of a registration. Id is a name, a rid, or a path from a response.
+// RegistrationPath returns the path of a registration. Id is a name, a rid, or a path from a response.
 // With a rid, origin may name the domain that registered it.
-func Path(id, origin string) string {
+func RegistrationPath(id, origin string) string {
 	switch {
 	case strings.HasPrefix(id, pathPrefix):
 		return id
@@ -37,7 +37,7 @@ func Locate(
 	ctx context.Context, client *apiclient.Client, id, origin string, read apiclient.ReadOptions,
 ) (string, error) {
 	if _, notRID := directory.ParseRID(id); origin == "" || notRID == nil {
-		return Path(id, origin), nil
+		return RegistrationPath(id, origin), nil
 	}
 
 	if _, err := directory.ParseName(id); err != nil {

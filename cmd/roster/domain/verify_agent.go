@@ -21,7 +21,7 @@ import (
 type agentVerification struct {
 	id     string // name or rid
 	origin string
-	fetch  connect.Options
+	fetch  connect.FetchOptions
 }
 
 // A memberDifference is a member in which the agent's own description differs.
@@ -100,7 +100,7 @@ func (v *agentVerification) unreachable(at string, err error) error {
 
 	switch gateway.RuleOf(err) {
 	case gateway.RuleAddress:
-		return failure.WithHint(connect.HintAddress)
+		return failure.WithHint(connect.HintPublicAddress)
 	case "":
 		return failure.WithHint("The command fetches it from this machine, at the base that is registered. " +
 			"The sample agents of roster dev have no server.")
