@@ -60,6 +60,7 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return wire.Accepted{}, err
 	}
 
+	// Another node may have accepted the same token, and this one may not have applied that yet.
 	if err := ps.store.Linearize(ctx); err != nil {
 		return wire.Accepted{}, err
 	}
@@ -75,6 +76,7 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return ps.acceptFromPeer(ctx, now, inviting, expected, &token)
 	}
 
+	// A repetition, above, succeeds after the end of the invitation, too. A first acceptance does not.
 	if err := checkEnd(&token, time.Now()); err != nil {
 		return wire.Accepted{}, err
 	}
@@ -95,6 +97,7 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 			return wire.Accepted{}, otherAuthority(now, held, accepted.Fingerprints)
 		}
 
+		// The token of a frozen peer goes on to Accept below, which refuses it.
 		if now.State == directory.PeeringActive {
 			return ps.acceptFromPeer(ctx, now, inviting, expected, &token)
 		}
@@ -105,6 +108,8 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return accepted, err
 	}
 
+	// Accept commits the pending peering before it presents the secret: if the answer is lost, an operator accepts the
+	// token again.
 	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
 		described, _, err := ps.offer(ctx, inviting, token.Secret, us)
 		return described, err
@@ -142,13 +147,14 @@ func (ps *peers) acceptFromPeer(ctx context.Context, now, inviting directory.Pee
 		return accepted, nil
 	}
 
+	// The peer took the secret for the first time: it has ended the former agreement, and this is another one.
 	accepted.Already = false
 
 	return accepted, ps.agreements.Renew(ctx, inviting, described)
 }
 
-// otherAuthority refuses a token of a peer with other authorities than the held ones: an invitation
-// doesn't replace what an operator compared.
+// otherAuthority refuses a token of a peer with other authorities than the held ones: an invitation doesn't replace a
+// bundle that an operator has compared.
 func otherAuthority(peer directory.Peering, held, invited []string) error {
 	return directory.Refuse(directory.Conflict,
 		"%s is a peer already (%s) by another authority: its fingerprint is %s here, and %s in the token; "+
@@ -206,6 +212,7 @@ func (ps *peers) invitingDomain(ctx context.Context, token *apioperator.Token) (
 // invitedBundle fetches the bundle of a token's domain from one of the token's addresses. All are
 // asked at once, because a node that is down may not answer at all.
 func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([]byte, error) {
+	// Deferred calls run in reverse: the other requests are cancelled before their ends are awaited.
 	var all sync.WaitGroup
 	defer all.Wait()
 
@@ -217,6 +224,7 @@ func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([
 		err    error
 	}
 
+	// Each answer has room, so no goroutine blocks once one has succeeded.
 	answers := make(chan answer, len(token.Addresses))
 
 	for _, address := range token.Addresses {
@@ -245,9 +253,9 @@ func (ps *peers) invitedBundle(ctx context.Context, token *apioperator.Token) ([
 	return nil, failed
 }
 
-// offer presents the secret to the inviting domain's nodes until one accepts it, and returns the
-// inviting domain with the addresses that it answers, and whether the secret was used before. It trusts
-// the token's bundle. It presents no certificate, because that domain knows none of this one's authorities yet.
+// offer presents the secret to the inviting domain's nodes until one accepts it. It returns the inviting domain with
+// the addresses that it answers, and whether the secret was used before. It trusts the token's bundle. It presents no
+// certificate, because that domain doesn't know this one's authorities yet.
 func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret string,
 	us directory.Peering) (described directory.Peering, used bool, err error) {
 	client, done, err := stranger(ps.net, inviting, nil)
@@ -269,6 +277,8 @@ func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret s
 	case !errors.As(err, &refused):
 		return inviting, false, err
 	case refused.Status < http.StatusInternalServerError:
+		// The node has decided. A status from 500 on is a state of the node: the peering stays pending, and can be
+		// accepted again.
 		return inviting, false, &peering.RefusedError{Err: theirs(refused)}
 	}
 
@@ -320,10 +330,12 @@ func firstAnswer(ctx context.Context, addresses []string,
 				return got.said, nil
 			}
 
+			// A refusal explains more than an address that can't be reached. Of several, the first one is kept.
 			if failed == nil || !errors.As(failed, &refused) {
 				failed = got.err
 			}
 
+			// The next address need not wait for offerPause after a failure.
 			if answered++; asked < len(addresses) {
 				next.Reset(0)
 			}
@@ -342,6 +354,7 @@ func theirs(e *apiclient.Error) error {
 // described is the inviting domain with the addresses and the bundle endpoint that its node
 // answered, as far as they are usable. The bundle stays that of the token.
 func (ps *peers) described(inviting directory.Peering, said wire.Peering) directory.Peering {
+	// The answer can't replace the domain and the bundle that the operator has compared.
 	said.Domain = inviting.Domain.Name()
 	said.State = string(directory.PeeringActive)
 	said.Bundle = inviting.Bundle

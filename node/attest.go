@@ -48,6 +48,7 @@ func (a *attester) run(ctx context.Context) {
 	lines := limit.NewLines[struct{}](1, attestLines)
 
 	for ctx.Err() == nil {
+		// The channel is taken before the SVID is read, so an SVID that arrives meanwhile closes it.
 		rotated := a.source.Changed()
 
 		do := a.attest
@@ -82,6 +83,7 @@ func (a *attester) wait(ctx context.Context, rotated <-chan struct{}, wait time.
 	for {
 		changed := a.store.Agreed()
 
+		// After a failure, the key is attested anew within a second, whatever the document says.
 		next := a.store.KeyDocument()
 		if next != nil && next != doc && wait > attestRetry {
 			doc = next
@@ -155,6 +157,8 @@ func (a *attester) isUnlisted(ctx context.Context) (unlisted bool) {
 		doc := a.store.KeyDocument()
 		unlisted = doc == nil || !doc.SignsBy(a.node, a.key.ID())
 
+		// A restored history begins another epoch, in which the node cosigns by another key. A document of the former
+		// epoch is about to be replaced.
 		if !unlisted {
 			key, err := doc.Key(a.key.ID())
 			unlisted = err == nil && doc.Epoch == a.store.Position().Epoch && !key.Cosign.Equal(a.cosign(a.key))
@@ -188,6 +192,8 @@ func (a *attester) rotate(ctx context.Context) error {
 			return err
 		}
 
+		// The document lists the next key before this node signs by it: no signature is by a key that verifiers don't
+		// know.
 		if err := a.publish(ctx, next.Key); err != nil {
 			return err
 		}

@@ -126,7 +126,8 @@ func (h heldBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
 // verifyProof verifies a proof file by the bundle that this node holds of the proof's domain,
 // and returns the report as JSON.
 func (h heldBundles) verifyProof(_ context.Context, proof []byte) ([]byte, error) {
-	named, _ := trust.Verify(proof, trust.VerifyOptions{}) // without an anchor; it names the domain
+	// Without an anchor nothing of the proof is trusted. It only names the domain whose bundle is needed.
+	named, _ := trust.Verify(proof, trust.VerifyOptions{})
 
 	options := trust.VerifyOptions{Held: true}
 
@@ -204,6 +205,7 @@ func (j *bundleJudge) run(ctx context.Context) {
 	free := make(chan struct{}, judgedAtOnce)
 
 	for {
+		// A change leaves the queue only for a free place, so that the bound of the queue holds.
 		select {
 		case <-ctx.Done():
 			return
@@ -228,6 +230,7 @@ func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange)
 	until := time.Now().Add(j.during)
 
 	for other := error(nil); ; {
+		// This node has fetched the same bundle by itself, which is proof enough.
 		if j.found(change) {
 			return
 		}
@@ -241,6 +244,7 @@ func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange)
 			return
 		}
 
+		// The nodes of an endpoint may differ for a while, so another bundle is reported only at the end.
 		if errors.Is(err, trust.ErrBundleOther) {
 			other = err
 		}

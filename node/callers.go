@@ -52,6 +52,7 @@ func (n *Node) wireCallers() error {
 		return fmt.Errorf("callers: %w", err)
 	}
 
+	// Identities by the domain's own issuers are the domain's in policy, too.
 	n.policy.Adopt(n.callers.OwnPrefixes())
 
 	return nil

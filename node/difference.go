@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
-// difference returns what an applied command changed, for its line in the audit log; nil if action and
-// target say all.
+// difference returns the effect of an applied command, for its line in the audit log; nil if action and target describe
+// it.
 func (o *orders) difference(command *directory.OperatorCommand) *directory.AuditDifference {
 	switch {
 	case command.OperatorChange.Policy != nil:

@@ -20,10 +20,9 @@ import (
 // minutes.
 const farewellLife = 15 * time.Minute
 
-// judgeFarewell checks the request of a peer's operator that ends the peering with own. The peer's nodes bring
-// it; a stolen key of one of them is not to end anything by itself. Which identities of the peer are its
-// operators is the peer's to say, but its nodes are none. That its domain has followed the request is seen by
-// its nodes, which don't take own for a peer any more (federation.Mesh.GoesOn).
+// judgeFarewell checks the request of a peer's operator that ends the peering with own. A node of the peer brings it,
+// and the stolen key of one node must not end a peering. The peer decides which of its identities are operators; its
+// nodes never are. Whether the peer's domain has followed the request, only its nodes can say (federation.Mesh.GoesOn).
 func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *directory.OperatorRequest,
 	at time.Time) error {
 	name := peer.Domain.Name()
@@ -44,6 +43,7 @@ func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *di
 		}, proof.Expires.Add(-time.Second))
 	}
 
+	// The second bound refuses a proof from the future, which would be good for longer than farewellLife.
 	if err == nil && (at.After(proof.Expires.Add(farewellLife)) || proof.Expires.After(at.Add(farewellLife))) {
 		err = fmt.Errorf("it ended at %s", proof.Expires.UTC().Format(time.RFC3339))
 	}
@@ -51,6 +51,7 @@ func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *di
 	var id spiffeid.ID
 
 	if err == nil {
+		// Only the authorities of the peering that ends count: the node may have other bundles of other domains.
 		bundles := trust.NewBundles()
 		if err = bundles.Set(peer.Domain, peer.Bundle); err == nil {
 			id, err = trust.NewClientVerifier(bundles).Verify(proof.Chain, at)

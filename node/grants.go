@@ -18,6 +18,8 @@ func policyBasis(policy string) directory.Hash {
 	by := []string{policy}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		by = append(by, info.Main.Version)
+
+		// A build without the version of a module is told apart by its commit.
 		for _, s := range info.Settings {
 			if strings.HasPrefix(s.Key, "vcs.") {
 				by = append(by, s.Value)
@@ -45,6 +47,7 @@ func grants(policy exporter, peerings []directory.Peering, subject consensus.Sub
 		return nil
 	}
 
+	// alike is whether the mesh's stream may have the registration, which each domain can read.
 	asked, alike := 0, subject.Visibility.Mesh
 
 	var own []directory.Grant
@@ -59,6 +62,7 @@ func grants(policy exporter, peerings []directory.Peering, subject consensus.Sub
 			alike = alike && (len(own) == 0 || sameMembers(own[0], g))
 			own = append(own, g)
 		default:
+			// Rules or policy withhold the registration from this peer, which would find it in the mesh's stream.
 			alike = false
 		}
 
@@ -116,6 +120,7 @@ func exportTo(policy exporter, peering *directory.Peering, subject consensus.Sub
 	case decision.Allow:
 		return export{decision: decision}
 	case !visibility.Mesh && !slices.Contains(visibility.Peers, peering.Domain):
+		// Policy judges visibility as well. If that alone leaves the peer out, it is the reason.
 		return export{wire.WithheldVisibility, decision}
 	}
 
@@ -142,6 +147,8 @@ func audience(policy exporter, peerings []directory.Peering, entry *directory.En
 		}
 
 		found := exportTo(policy, peering, subjectOf(entry))
+
+		// A registration that was restored from a backup is exported once its owner has refreshed it.
 		if found.withheld == "" && entry.Unconfirmed {
 			found = export{withheld: wire.WithheldUnconfirmed}
 		}
@@ -178,7 +185,7 @@ func withheldMembers(redaction directory.Redaction, document directory.Document)
 	return names
 }
 
-// A registrar is the part of the policy that decides who may register what.
+// A registrar is the part of the policy that decides on registrations.
 type registrar interface {
 	Inside(owner directory.Identity) bool
 	Register(owner directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
@@ -186,7 +193,8 @@ type registrar interface {
 		v directory.Visibility) directory.Decision
 }
 
-// permitter decides about what other members bring, as access.Guard does about requests at this node.
+// permitter returns the decision on proposals that other members bring, as access.Guard decides on requests at this
+// node.
 func permitter(policy registrar) func(consensus.Proposal) error {
 	return func(p consensus.Proposal) error {
 		switch {

@@ -54,6 +54,7 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 		ctx = context.Background()
 	}
 
+	// A Workload API may give this process several SVIDs. The node's is the one that members lists.
 	mine := func(id spiffeid.ID) bool { return n.cfg.Member(id) != nil }
 
 	w, err := trust.OpenWorkloadAPI(n.cfg.Identity.WorkloadAPI, n.bundles, mine)

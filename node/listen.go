@@ -63,7 +63,8 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 		drain, cancel := context.WithTimeout(bound, n.answers)
 		defer cancel()
 
-		if err := server.Shutdown(drain); err != nil { // requests that are still pending are cut
+		// Requests that are still pending after the drain are cut.
+		if err := server.Shutdown(drain); err != nil {
 			_ = server.Close()
 		}
 
@@ -96,6 +97,7 @@ func (d *dialledConns) followBundles(ctx context.Context, bundles *trust.Bundles
 			return
 		}
 
+		// The channel is renewed before the connections are checked, so a change during the check isn't missed.
 		changed = bundles.Changed()
 
 		d.closeInvalid()
@@ -154,6 +156,8 @@ func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.
 	}
 
 	state := conn.ConnectionState()
+
+	// VerifyConnection reads the bundles of the moment, so the same certificates can be judged again later.
 	verify := func() error { return config.VerifyConnection(state) }
 
 	d.mu.Lock()
@@ -176,6 +180,8 @@ func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.
 // closeInvalid closes the connections whose servers would be refused now.
 func (d *dialledConns) closeInvalid() {
 	d.mu.Lock()
+
+	// Close takes the lock to forget the connection, so no connection is closed under it.
 	open := maps.Clone(d.byConn)
 	d.mu.Unlock()
 
@@ -198,6 +204,7 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 
 	config := trust.ClientTLS(n.source, n.bundles, AuthorizeNodesOf(td), "h2", "http/1.1")
 	transport := &http.Transport{
+		// A handshake by net/http would hide the connection from closeInvalid.
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(addr)
 			if err != nil {

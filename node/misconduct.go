@@ -18,8 +18,8 @@ const maxMisconducts = 256
 
 var misconductRate = limit.Rate{PerSecond: 0.1, Burst: 1}
 
-// A misconductReporter reports what this node has refused of other members of its domain: in the log, in
-// the audit log, where the doctor finds it, and as a metric.
+// A misconductReporter reports the messages of other members that this node has refused: in the log, in the audit log,
+// where the doctor finds it, and as a metric.
 type misconductReporter struct {
 	log     *slog.Logger
 	trail   *audit.Log

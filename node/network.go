@@ -37,6 +37,7 @@ func (n Network) orTCP() Network {
 		n.private = listener.ListenPrivate
 	}
 
+	// For TCP it stays nil: package trust dials the endpoints of bundles, and judges their addresses.
 	n.fetch = n.Dial
 
 	if n.Dial == nil {

@@ -179,6 +179,8 @@ func (n *Node) Drain() {
 	drain := n.reloader.current.Load().Drain
 	n.log.Info("stopping", "drain_ms", drain.Milliseconds())
 	n.draining.Store(true)
+
+	// All members may be stopping, so the silence of another one is no warning from here on.
 	n.store.Stopping()
 	<-time.After(drain)
 }

@@ -153,6 +153,7 @@ func (o operator) agreement(peering directory.Peering) wire.Peer {
 
 // addReceived adds the state of this node's import from a peer.
 func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerStatus) {
+	// The state of the import refines an active agreement alone. Every other state is the agreement's.
 	if p.State == directory.PeeringActive {
 		peer.State = status.State
 	}
@@ -338,7 +339,8 @@ func (o operator) nextPolicy(text string) (*policy.Policy, error) {
 func (o operator) SetPolicy(
 	ctx context.Context, by directory.Identity, text string, replaces []uint64,
 ) (directory.Outcome, error) {
-	if text != "" { // the built-in policy permits its operators, whoever they are
+	// An empty text stands for the built-in policy, which always permits its operators.
+	if text != "" {
 		next, err := o.nextPolicy(text)
 		if err != nil {
 			return directory.Outcome{}, err

@@ -70,7 +70,8 @@ func (o *orders) Accept(request *directory.OperatorRequest) error {
 	request.ProofID = proofID(request.By, proof)
 	request.ProofUntil = proof.Expires.Add(operatorproof.Skew).Unix()
 
-	if request.BodyHash.IsZero() { // the body is still to come
+	// The proof arrives ahead of the body. The body, once it has been read, must have this hash.
+	if request.BodyHash.IsZero() {
 		request.BodyHash = proof.BodyHash()
 	}
 
@@ -132,6 +133,7 @@ func (o *orders) verify(request *directory.OperatorRequest, at time.Time) error 
 		return directory.Refuse(directory.Forbidden, "%s is no operator; nothing was changed", id)
 	case request.ProofID != proofID(request.By, proof),
 		request.ProofUntil != proof.Expires.Add(operatorproof.Skew).Unix():
+		// The member that brought the request has computed both. By another ID, one proof could be used twice.
 		return directory.Refuse(directory.Forbidden, "the request names another proof than it has; nothing was changed")
 	case request.Body != nil && sha256.Sum256(request.Body) != request.BodyHash:
 		return directory.Refuse(directory.Forbidden, "the proof is for another body; nothing was changed")
@@ -175,6 +177,7 @@ func (o *orders) CheckCommand(command directory.OperatorCommand) error {
 		return err
 	}
 
+	// The policy before the command decides: the command may itself replace the policy.
 	in := o.builtin
 	if len(command.Policy) > 0 {
 		if in, err = o.policy.With(policyFile, command.Policy); err != nil {
@@ -221,6 +224,7 @@ func (r *commandRecorder) run(ctx context.Context) {
 	last := r.started.Revision
 
 	for {
+		// The channel is taken before the commands are read, so a command that is applied meanwhile closes it.
 		changed := r.store.Agreed()
 		last = r.recordNews(r.store.Commands.After(last), r.store.Position().Epoch)
 
@@ -307,6 +311,7 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 		}
 	}
 
+	// The command is in force on all members by now, so a bad proof is reported and undoes nothing.
 	if err := r.check(&command); err != nil {
 		event.Outcome = directory.OutcomeUnproven
 

@@ -102,6 +102,7 @@ func (o *outbound) isOwn(at netip.AddrPort) bool {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
 
+	// Members sort their addresses before they announce them (listener.Addresses).
 	listens := func(listeners []string) bool {
 		return slices.ContainsFunc(addresses, func(address netip.Addr) bool {
 			_, found := slices.BinarySearch(listeners, netip.AddrPortFrom(address, at.Port()).String())

@@ -48,6 +48,7 @@ func (ps *peers) ourselves() (directory.Peering, error) {
 		}
 	}
 
+	// No member has announced its API yet, so the configured URL must do.
 	if len(us.Addresses) == 0 {
 		us.Addresses = []string{ps.cfg.PublicURL}
 	}
@@ -82,6 +83,7 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 // stranger returns a client for nodes of a domain that is no peer, by the bundle of an
 // agreement.
 func stranger(network Network, with directory.Peering, as *trust.Source) (*http.Client, func(), error) {
+	// The node's own bundles don't have the domain, which is not a peer yet, or not any more.
 	believed := trust.NewBundles()
 	if err := believed.Set(with.Domain, with.Bundle); err != nil {
 		return nil, nil, err
@@ -114,6 +116,7 @@ func (ps *peers) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wir
 	case wire.PeerRemove:
 		return ps.agreements.Remove(ctx, peer)
 	case wire.PeerRelease:
+		// A frozen peer has contradicted itself, so its release has conditions that the mesh judges.
 		if now, _ := ps.agreements.With(peer); now.State == directory.PeeringFrozen {
 			if err := ps.mesh.MayRelease(ctx, peer); err != nil {
 				return err

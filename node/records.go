@@ -120,6 +120,7 @@ func (r records) include(proof *trust.Proof, origin spiffeid.TrustDomain) error 
 		return err
 	}
 
+	// An error here costs the proof its part about the ledger; the rest of it holds alone.
 	note, path, err := r.ledgers.inclusion(origin, statement.Epoch, statement.Leaf)
 	if err == nil {
 		proof.Checkpoint, proof.Index, proof.Path = note, &statement.Leaf, path

@@ -99,7 +99,7 @@ const (
 	svidNotice    = 24 * time.Hour   // before an SVID ends; a quarter of its lifetime if that is less
 )
 
-// run compares the state with what was logged until ctx ends.
+// run compares the state with the logged one until ctx ends.
 func (l *stateLog) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.check(time.Now())
@@ -117,6 +117,7 @@ func (l *stateLog) run(ctx context.Context) {
 }
 
 func (l *stateLog) check(now time.Time) {
+	// A leader whose line the rate refuses stays news until a later check.
 	if leader, ok := l.leader(); ok && leader != l.following && l.lines.AllowN(now, 1) {
 		l.following = leader
 		l.log.Info("leader elected", "leader", leader.String())

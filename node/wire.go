@@ -54,21 +54,26 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
+	// The Workload API that wireIdentity has opened may provide the gateway's SVID, too.
 	if err := n.outbound.open(n); err != nil {
 		return err
 	}
 
+	// All ports are bound before the state is loaded: an address that is taken fails the start at once.
 	ln, err := bind(n.net, &n.cfg)
 	if err != nil {
 		return err
 	}
 
+	// Other members learn these addresses by consensus, so that no gateway of the domain connects to them (threats.md,
+	// S6).
 	bound := slices.Concat(n.open, []net.Listener{ln.api, ln.cluster, ln.gossip})
 	n.outbound.listeners = listener.Addresses(consensus.MaxListeners, bound, n.member().Cluster,
 		n.cfg.Gossip.Advertise)
 
 	wireDebug(n) // before the data is loaded, so that a slow start can be profiled
 
+	// Close stops the parts that have started. The listeners that no part has taken over yet are closed here.
 	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
@@ -78,9 +83,12 @@ func (n *Node) wire(env Env) error {
 		return errors.Join(err, ln.close())
 	}
 
+	// A scrape reads every part, so the metrics are shown once all parts exist.
 	registerMetrics(n)
 
 	n.admin.show(n.metrics, n.Ready, n.shed)
+
+	// Stops run in reverse, so /readyz fails before the API's server begins to drain.
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(nil, func() error { return errors.New("stopping") }, nil)
 		return nil
@@ -110,10 +118,13 @@ func startServer(n *Node, ln net.Listener) error {
 	listener.LeaveWhile(n.server, n.draining.Load)
 	listener.CloseAborted(n.server)
 
+	// BoundStreams has net/http set up HTTP/2 from the server's settings, so it is the last to change them.
 	if err := listener.BoundStreams(n.server); err != nil {
 		return err
 	}
 
+	// Shutdown waits for pending answers. Long polls and streams would outlast its bound, so these functions end them
+	// when it begins.
 	n.server.RegisterOnShutdown(n.mesh.Drain)
 	n.server.RegisterOnShutdown(n.face.Drain)
 
@@ -194,6 +205,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		return err
 	}
 
+	// The keeper asks the mesh for further addresses of a peer's nodes, so it runs once the mesh is open.
 	n.life.loop("bundles of peers", n.keeper.Run)
 
 	return nil
@@ -225,6 +237,7 @@ func (n *Node) wireAdmin() error {
 
 		n.open = append(n.open, ln)
 
+		// The admin listener is on loopback, so other machines can't use up its connections.
 		if each.name != "admin" {
 			ln = n.limited(each.name, ln, maxProbeConns, 0)
 		}
@@ -328,6 +341,7 @@ func (n *Node) wireTrust() (err error) {
 
 	n.policy.Failing(reportForbids(n.metrics.Forbids.Inc, n.log))
 
+	// The agreements of the last run provide the peers' bundles before the log is applied.
 	n.agreements, err = peering.Load(peering.Config{
 		Dir:     filepath.Join(n.cfg.Data, "peers"),
 		Bundles: n.bundles,
@@ -343,6 +357,7 @@ func (n *Node) wireTrust() (err error) {
 		return fmt.Errorf("data: peers: %w", err)
 	}
 
+	// Policy and agreements refer to each other, so the policy gets this function once both exist.
 	n.policy.Exports(n.agreements.ExportsTo)
 
 	return n.wireCallers()
@@ -448,7 +463,8 @@ func consensusConfig(n *Node, ln net.Listener, env *Env) consensus.Config {
 
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
 	if cfg.Timing.SlowDisk == 0 {
-		cfg.Timing.SlowDisk = -1 // off
+		// For consensus, 0 is its default, and a negative time is off.
+		cfg.Timing.SlowDisk = -1
 	}
 
 	return cfg
@@ -492,6 +508,7 @@ func followKeys(ctx context.Context, store *consensus.Store, keyring *trust.Keyr
 	var known *signed.KeyDocument
 
 	for {
+		// The channel is taken before the document is read, so each later document closes it.
 		changed := store.Agreed()
 		if doc := store.KeyDocument(); doc != nil && doc != known {
 			keyring.SetOwn(doc)
@@ -506,9 +523,10 @@ func followKeys(ctx context.Context, store *consensus.Store, keyring *trust.Keyr
 	}
 }
 
-// formatsOf returns which formats a peer reads and until when that holds. Nothing is
-// known of any before this node knows its peers.
+// formatsOf returns the formats that a peer reads, and the time until which that holds. known is false before the mesh
+// is open.
 func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
+	// Consensus may ask as soon as it is open, which is before wireFederation has set the mesh.
 	mesh := n.meshed.Load()
 	if mesh == nil {
 		return nil, until, false
@@ -520,6 +538,7 @@ func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 // within stops waiting for f when bound ends: closing a log waits for its disk,
 // which may hang.
 func within(bound context.Context, f func() error) error {
+	// The buffer lets the goroutine end if f returns after bound.
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 
@@ -565,6 +584,8 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	}
 
 	n.mesh = mesh
+
+	// The loops of consensus run already, and read the mesh by this pointer.
 	n.meshed.Store(mesh)
 	n.life.onStop("federation", func(bound context.Context) error {
 		bound, cancel := context.WithTimeout(bound, federationBound)
@@ -572,6 +593,8 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 
 		return within(bound, mesh.Close)
 	})
+
+	// Stops run in reverse, so the loops end before the mesh closes.
 	n.life.loopWithin("federation loops", federationBound, func(ctx context.Context) {
 		if err := mesh.Run(ctx); err != nil {
 			n.log.Error("federation has stopped", "err", err)
@@ -601,6 +624,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 }
 
 func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
+	// A reload and a new peering change the seeds, so they are read at each use.
 	seeds := func() []string {
 		return slices.Concat(n.reloader.current.Load().Gossip.Seeds, n.agreements.Seeds())
 	}
@@ -629,6 +653,7 @@ func advertised(n *Node, ln net.Listener) string {
 		return n.cfg.Gossip.Advertise
 	}
 
+	// Neither can fail: the listener is bound, and Validate has checked the member's address.
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	host, _, _ := net.SplitHostPort(n.member().Cluster)
 
@@ -710,6 +735,7 @@ func reportForbids(count func(), log *slog.Logger) func(id, action, reason strin
 	return func(id, action, reason string) {
 		count()
 
+		// Any caller can repeat a request that the policy fails on, so the rate is that of each policy.
 		if skipped, due := lines.Take(id); due {
 			log.Warn("a forbid of the domain's policy can't be evaluated, so it forbids whatever it is asked about; "+
 				"correct it, see roster policy check",
@@ -750,7 +776,8 @@ func (n *Node) newKeeper() (*peering.BundleKeeper, bundleSources, error) {
 
 	return &peering.BundleKeeper{
 		Peerings: func() []directory.Peering {
-			if n.store.IsOutside() { // the domain agrees on bundles without this node
+			// Without a membership, this node can't propose a bundle; the members agree on bundles without it.
+			if n.store.IsOutside() {
 				return nil
 			}
 

@@ -43,6 +43,8 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		Division: n.cfg.Limits.Shares.Division(), Claims: n.store, Tokens: &n.outbound, Domain: n.cfg.TrustDomain,
 		Operates: n.operates, Logger: n.log,
 	})
+
+	// Stops run in reverse, so invocations end before the guard closes their connections.
 	n.life.onStop("invocations", g.Close)
 
 	return g
@@ -176,6 +178,8 @@ func (n *Node) wireDiscovery() error {
 	}
 
 	n.finder = finder
+
+	// The loop below ends before the finder closes, because stops run in reverse.
 	n.life.onStop("discovery", func(context.Context) error { finder.Close(); return nil })
 	n.life.loop("discovery index", func(ctx context.Context) {
 		if err := finder.Run(ctx); ctx.Err() == nil {

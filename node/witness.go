@@ -94,7 +94,7 @@ type witnesses struct {
 	outside  *http.Client
 }
 
-// targets returns the witnesses to ask. A peer whose nodes have no cosigning key yet is none.
+// targets returns the witnesses to ask. A peer without a cosigning key is left out.
 func (w *witnesses) targets() (targets []witness.Target) {
 	for _, peering := range w.peerings() {
 		keys := w.keysOf(peering)
@@ -159,6 +159,9 @@ func (w *witnesses) amend(policy *checkpoint.Policy) {
 		}
 
 		all = append(all, target.Name)
+
+		// A peer counts once, however many of its nodes cosign. An outside witness is a single key, so it needs no
+		// group.
 		if target.Client != w.outside {
 			policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{
 				Name: target.Name, Threshold: 1, Members: names,
@@ -167,6 +170,8 @@ func (w *witnesses) amend(policy *checkpoint.Policy) {
 	}
 
 	policy.Quorum = checkpoint.NoQuorum
+
+	// With fewer witnesses than configured, all of them are the quorum.
 	if quorum := min(w.cfg.Quorum, len(all)); quorum > 0 {
 		policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{
 			Name: groupOfWitnesses, Threshold: quorum, Members: all,
@@ -190,6 +195,7 @@ func (l ownLedger) Checkpoint() (string, error) {
 		return "", err
 	}
 
+	// Without the entries, this node could not serve the proofs that its signature promises.
 	if _, missing := log.Missing(); missing {
 		return "", unavailableLedger(ledger.ErrIncomplete)
 	}
@@ -273,6 +279,8 @@ func (w *witnessing) judge() {
 		log: directory.LogName(w.witnesses.domain, own.Epoch), size: own.Size,
 		asked: policy.Quorum != checkpoint.NoQuorum,
 	}
+
+	// An empty log has no cosignatures, and without a quorum they prove nothing.
 	if own.Size > 0 && found.asked {
 		c := checkpoint.Checkpoint{Origin: found.log, Size: own.Size, Root: own.Root}
 		found.witnesses = witnessesOf(policy, c, own.Lines)
@@ -304,7 +312,7 @@ func witnessesOf(policy *checkpoint.Policy, c checkpoint.Checkpoint, lines strin
 	return by
 }
 
-// leaves returns how many leaves the witnesses have cosigned; asked is false while none are asked for.
+// leaves returns how many leaves the witnesses have cosigned; asked is false if the policy has no quorum.
 func (w *witnessing) leaves() (leaves uint64, asked bool) {
 	c := w.latest.Load()
 

@@ -113,6 +113,7 @@ func (r *report) result(file string) error {
 		return nil
 	}
 
+	// The sort is stable, so the first error of a key stays, and its later ones are dropped.
 	slices.SortStableFunc(r.errors, func(a, b Error) int { return cmp.Compare(a.Line, b.Line) })
 
 	seen := map[string]bool{}

@@ -280,9 +280,8 @@ const (
 	peerShare          = 4       // divides the memory limit: a peer's records take a quarter
 )
 
-// PeerQuotas returns the quotas of records of a peer and of their bytes, at a node with that memory
-// limit in bytes, 0 for none. Quotas that are set to other values than the defaults hold whatever the
-// memory.
+// PeerQuotas returns the quotas of records of a peer and of their bytes, at a node with a memory limit in bytes; 0 for
+// no limit. A quota that differs from its default holds, however little memory there is.
 func (l *Limits) PeerQuotas(memoryLimit int64) (records, bytes uint64) {
 	records, bytes = l.RecordsPerPeer, l.BytesPerPeer
 	if memoryLimit <= 0 {

@@ -113,6 +113,8 @@ func (r *report) readStruct(key string, node *yaml.Node, into reflect.Value) {
 			r.errors = append(r.errors, Error{node.Content[i].Line, path, "the key occurs twice"})
 		default:
 			r.read(path, node.Content[i+1], into.Field(index))
+
+			// Errors name the line of the key. The call above has noted that of the value.
 			r.lines[path] = node.Content[i].Line
 		}
 
@@ -154,7 +156,7 @@ func fieldsOf(typ reflect.Type) map[string]int {
 	return fields
 }
 
-// unreadable says what the value of a type must be.
+// unreadable returns the text for a value that its type can't have.
 func unreadable(typ reflect.Type, node *yaml.Node, err error) string {
 	if isText(typ) {
 		return fmt.Sprintf("%v, got %.80q", err, node.Value)
@@ -216,6 +218,7 @@ func editDistance(from, to string) int {
 		diagonal := row[0]
 		row[0] = i + 1
 
+		// diagonal is the distance between the two prefixes without their last letters.
 		for j := range len(to) {
 			replaced := diagonal
 			if from[i] != to[j] {

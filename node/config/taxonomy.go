@@ -49,6 +49,7 @@ func LoadTaxonomy(file string) (content.Taxonomy, error) {
 				file, tag, len(broader), maxBroader)
 		}
 
+		// The capacity is cut, so that append copies the list and writes nothing behind it.
 		for _, each := range append(broader[:len(broader):len(broader)], tag) {
 			if len(each) > directory.MaxTag || content.NormalTag(each) == "" {
 				return content.Taxonomy{}, fmt.Errorf("%s: %.40q is not a tag: it must have 1 to %d bytes",

@@ -185,6 +185,7 @@ func (m *runningMesh) startNodes(ctx context.Context) error {
 				run = startProcess
 			}
 
+			// The ports are free for as short a time as possible: the node that starts next takes them.
 			m.ports.letGo(node)
 
 			startedNode, err := run(node)

@@ -237,6 +237,7 @@ func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain,
 		})
 	}
 
+	// Each configuration lists all nodes, so their addresses are chosen before.
 	for i := range domain.Nodes {
 		if err := domain.writeNode(ca, i, o); err != nil {
 			return nil, err

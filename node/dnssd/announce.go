@@ -204,6 +204,7 @@ func respond(s service, at net.Interface, addresses []net.IP, log *slog.Logger) 
 	})
 
 	return func() error {
+		// A greeting behind the farewell would list the directory again, so the greetings end first.
 		close(ending)
 		announcing.Wait()
 

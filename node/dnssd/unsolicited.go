@@ -103,6 +103,7 @@ func send(packet []byte, at net.Interface) (err error) {
 			continue
 		}
 
+		// A link-local group needs its interface.
 		to := *group
 		if network == "udp6" {
 			to.Zone = at.Name

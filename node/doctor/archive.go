@@ -63,7 +63,7 @@ type archive struct {
 // errCut marks a part of which only the allowed size is kept.
 var errCut = fmt.Errorf("cut to %d bytes", maxPart)
 
-// collect makes all parts. What can't be read is a problem of its part alone.
+// collect makes all parts. A source that can't be read is a problem of its part alone.
 func (a *archive) collect(ctx context.Context) {
 	for _, part := range []struct {
 		name, content string
@@ -90,6 +90,7 @@ func (a *archive) collect(ctx context.Context) {
 
 // add takes a text without its secrets as a part, or the error for which it is missing.
 func (a *archive) add(name, content string, text []byte, err error) {
+	// Secrets are removed before the cut, which could leave a part of one that no form matches.
 	text = withoutSecrets(text)
 	if len(text) > maxPart {
 		text = text[:maxPart]

@@ -196,6 +196,8 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx, slog.New(slog.DiscardHandler)) }()
+
+	// Run writes into the diagnosis's bundles, so it must have ended before they are read.
 	defer func() { cancel(); <-done }()
 
 	source, err := w.Source(ctx)
@@ -238,6 +240,7 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 		return
 	}
 
+	// A CA certificate whose validity has yet to begin certifies nothing today.
 	var last time.Time
 	for _, a := range b.X509Authorities() {
 		if !d.now.Before(a.NotBefore) && a.NotAfter.After(last) {
@@ -319,6 +322,7 @@ func (d *diagnosis) notRunning(check string) {
 func (d *diagnosis) ports(ctx context.Context) {
 	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
 	if !d.runs {
+		// A running node has answered at this address already.
 		list = append(list, struct{ key, address string }{"listen.admin", d.cfg.Listen.Admin})
 	}
 
@@ -429,6 +433,7 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 		)
 	}
 
+	// If the last finding is of another check, nothing was reported above.
 	if len(d.findings) == 0 || d.findings[len(d.findings)-1].Check != check {
 		d.say(
 			check,

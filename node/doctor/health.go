@@ -102,6 +102,7 @@ func (d *diagnosis) scrape(ctx context.Context) (map[string]float64, error) {
 
 	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxMetrics))
 	for lines.Scan() {
+		// Comments, and series with a blank in a label, don't parse and are skipped: no check reads them.
 		name, text, ok := strings.Cut(lines.Text(), " ")
 		if value, err := strconv.ParseFloat(text, 64); ok && err == nil {
 			values[name] = value

@@ -100,6 +100,7 @@ func (a *archive) filesText(ctx context.Context) ([]byte, error) {
 	listed := 0
 	err := filepath.WalkDir(a.cfg.Data, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
+			// A folder that can't be read must not hide the others.
 			problems = errors.Join(problems, err)
 			return nil
 		}
@@ -184,7 +185,7 @@ func (a *archive) auditText(context.Context) ([]byte, error) {
 	return text, err
 }
 
-// auditLine returns the members of a line that name nobody.
+// auditLine returns the members of a line that identify no caller and no agent.
 func auditLine(entry *audit.Entry) []byte {
 	line, err := json.Marshal(struct {
 		Time     time.Time `json:"time"`
@@ -233,7 +234,8 @@ func printable(text []byte) []byte {
 
 // endOf returns the last lines of a file, limit bytes at most, and an error if there are more.
 func endOf(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path) // because to open a FIFO waits for its writer
+	// Opening a FIFO waits for its writer, so the kind of the file is checked first.
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}

@@ -2,14 +2,14 @@ package doctor
 
 import "regexp"
 
-// secretName matches the name of a secret and what stands before its value, as in a header, a URL, YAML,
-// JSON, or JSON in a text of JSON.
+// secretName matches the name of a secret and the signs before its value, as in a header, a URL, YAML, JSON, or JSON in
+// a text of JSON.
 const secretName = `(?i)((?:authorization|cookie|idempotency[-_]key|api[-_]?key|password|passwd|secret|token)` +
 	`\\?["']?[:=]\s*)`
 
-// secretForms are the secrets that a text is searched for, and what takes the place of each. No part
-// of a support archive is made of secrets; this keeps out those that others put where they don't
-// belong: into a URL, a log or an error.
+// secretForms are the secrets that a text is searched for, with the text that replaces each. No part of a support
+// archive is made of secrets; this keeps out those that others put where they don't belong: into a URL, a log or an
+// error.
 var secretForms = []struct {
 	form  *regexp.Regexp
 	place string

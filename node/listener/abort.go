@@ -23,6 +23,7 @@ func CloseAborted(server *http.Server) {
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
+				// The panic goes on, because net/http resets the stream by it.
 				closeStranger(r.Context())
 				panic(p)
 			}

@@ -84,6 +84,7 @@ func (e *expiryTimers) stateChanged(conn net.Conn, state http.ConnState) {
 		return
 	}
 
+	// follow names the client, on whose share setIdle depends.
 	e.follow(secure, state)
 
 	if limited, ok := secure.NetConn().(*limitedConn); ok && (state == http.StateIdle || state == http.StateActive) {

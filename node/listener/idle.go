@@ -28,6 +28,7 @@ func (l *connLimiter) setIdle(conn *limitedConn, idle bool) (closing *limitedCon
 		return nil
 	}
 
+	// net/http may report a connection as idle twice, or after its end.
 	if conn.idled != nil || conn.release == nil || conn.client.Kind == limit.Own {
 		return nil
 	}
@@ -41,6 +42,7 @@ func (l *connLimiter) setIdle(conn *limitedConn, idle bool) (closing *limitedCon
 	}
 
 	if refused != nil {
+		// No other connection can make room, so the one that became idle has to go.
 		return conn
 	}
 

@@ -123,8 +123,8 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives a new connection a place; conn is nil if there is none. evicted, unless it is
-// nil, is a pending connection that made room and must be closed.
+// admit gives a new connection a place; conn is nil if no place is left. evicted, unless it is nil, is a pending
+// connection that made room and must be closed.
 func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,8 +230,8 @@ func (c *limitedConn) giveBack() {
 	}
 }
 
-// HandshakeDone takes the state of a connection after its handshake, and gives it a place of
-// its client. It is closed if it was pending and there is none.
+// HandshakeDone takes the state of a connection after its handshake, and gives it a place of its client. A pending
+// connection without such a place is closed.
 func (c *limitedConn) HandshakeDone(state *tls.ConnectionState) {
 	client := c.from
 	// A certificate is valid here: the handshake fails otherwise.
@@ -272,7 +272,10 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 		return true
 	}
 
+	// The new place is taken before the present one is left, because a refused client keeps the latter.
 	release, refused := l.conns.Take(client, 1)
+
+	// A known client whose share is used up may stay as a stranger at its address.
 	if refused != nil && known && conn.queued != nil {
 		release, refused = l.conns.Take(conn.from, 1)
 	}

@@ -39,6 +39,7 @@ func BoundStreams(server *http.Server) error {
 	}
 
 	server.TLSNextProto["h2"] = func(settings *http.Server, conn *tls.Conn, handler http.Handler) {
+		// This runs after the handshake, so the client's certificate is known.
 		if len(conn.ConnectionState().PeerCertificates) == 0 {
 			settings = strangers
 		}

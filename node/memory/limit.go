@@ -31,8 +31,7 @@ var limitFiles = map[int][]string{
 	2: {"memory.max", "memory.high"},
 }
 
-// boundless is the number of bytes from which a limit means none. Version 1 has a number
-// for that.
+// boundless is the number of bytes from which a limit is taken for no limit. Version 1 writes such a number for that.
 const boundless = 1 << 60
 
 // The collector gets a share of the memory. Beside the heap and the stacks that it
@@ -112,6 +111,7 @@ type mount struct {
 
 // parseMount reads a line of mountinfo. It is false for all that is no such hierarchy.
 func parseMount(line string) (mount, bool) {
+	// The number of optional fields varies, so the dash alone shows where they end.
 	before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
 
 	fields, source := strings.Fields(before), strings.Fields(after)

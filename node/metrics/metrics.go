@@ -147,8 +147,7 @@ var cpuTime = collectors.GoRuntimeMetricsRule{
 	Matcher: regexp.MustCompile(`^/cpu/classes/(gc/total|idle|total):cpu-seconds$`),
 }
 
-// liveHeap is what the last collection found in use: the heap's size without the garbage
-// since then.
+// liveHeap is the memory that the last collection found in use: the heap's size without the garbage since then.
 var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc/heap/live:bytes$`)}
 
 // maxScrapes bounds the requests for metrics at once; more get 503.

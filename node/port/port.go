@@ -92,6 +92,8 @@ func listeningSocket(address string) string {
 
 		for line := range strings.Lines(string(data)) {
 			fields := strings.Fields(line) // sl local remote state … inode: proc(5)
+
+			// 0A is the state LISTEN.
 			if len(fields) <= 9 || fields[3] != "0A" {
 				continue
 			}

@@ -10,8 +10,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Fates are what becomes of a span: the collector took it, the queue was full, the collector was not
-// reached or failed, or it refused the span.
+// Fates are the possible ends of a span: the collector took it, the queue was full, the collector was not reached or
+// failed, or it refused the span.
 var Fates = [...]string{"exported", "queue_full", "failed", "rejected"}
 
 const (
@@ -24,7 +24,7 @@ const (
 // quiet is the time without a loss after which the log says that spans are exported again.
 const quiet = time.Minute
 
-// An exporter hands batches to the collector, and counts what becomes of their spans.
+// An exporter hands batches to the collector, and counts the fates of their spans.
 type exporter struct {
 	otlp     sdk.SpanExporter
 	endpoint string
@@ -56,6 +56,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
+	// Stop ends the request to the collector, whatever time the library still allows.
 	defer context.AfterFunc(e.running, cancel)()
 
 	count := uint64(len(spans))

@@ -105,7 +105,9 @@ func (t *Tracing) Tracer() *span.Tracer {
 // Stop exports the spans that have ended, as far as bound permits, and ends the export.
 func (t *Tracing) Stop(bound context.Context) error {
 	err := t.provider.Shutdown(bound)
-	t.export.stop() // the requests that go on beyond bound
+
+	// Requests to the collector that go on beyond bound end here.
+	t.export.stop()
 
 	select {
 	case <-t.export.ended:
