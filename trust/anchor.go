@@ -61,14 +61,17 @@ func (v *verification) leaveUnchecked(part string) {
 
 // anchor chooses the anchor of the verdict among those that the verifier gave.
 func (v *verification) anchor() (string, error) {
+	// Judge sets no options: the node's own bundles are its only anchor.
 	if v.bundles != nil {
 		return v.anchorInStore()
 	}
 
+	// The given key document comes first, because a bundle judges the attestations that this document holds.
 	if err := v.takeGivenKeys(); err != nil {
 		return "", err
 	}
 
+	// A connection's bundle that names another domain says nothing of this file, so the next anchor decides.
 	switch {
 	case v.opts.Bundle != nil && (!v.opts.OfConnection || namesDomain(v.opts.Bundle, v.issuer)):
 		return v.anchorInBundle()
@@ -107,6 +110,7 @@ func (v *verification) takeGivenKeys() error {
 		v.leaveUnchecked(UncheckedKeys)
 	}
 
+	// The given document takes the place of the file's attestation as well.
 	if v.attested {
 		v.leaveUnchecked(UncheckedAttestation)
 		v.attested = false
@@ -116,6 +120,7 @@ func (v *verification) takeGivenKeys() error {
 		return err
 	}
 
+	// Otherwise the keys of one domain could vouch for the records of another.
 	if v.keys.Issuer != v.issuer {
 		return fmt.Errorf("%w: the key document is of %s and the file of %s", ErrKey, v.keys.Issuer, v.issuer)
 	}
@@ -181,6 +186,7 @@ func (v *verification) anchorInKeys() (string, error) {
 
 // anchorInDirectory rests on the bundle that a directory put into its answer.
 func (v *verification) anchorInDirectory() (string, error) {
+	// The connection authenticates the file's own bundle here; from any other source it would show nothing.
 	held, err := ParseBundle(v.issuer, v.ownBundle)
 	if err != nil {
 		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)

@@ -50,6 +50,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 
 	chain := make([]string, len(svid.Certificates))
 	for i, c := range svid.Certificates {
+		// The members of x5c are in standard base64, not in base64url (RFC 7515, 4.1.6).
 		chain[i] = base64.StdEncoding.EncodeToString(c.Raw)
 	}
 
@@ -72,6 +73,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 		return "", err
 	}
 
+	// The signer makes either twin of an ECDSA signature, and verifyLeaf refuses the one with the higher s.
 	return lowS(jws, svid.PrivateKey.Public()), nil
 }
 
@@ -166,6 +168,7 @@ func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomai
 		return time.Time{}, err
 	}
 
+	// A copied attestation must serve no other key, and no other node of the domain.
 	if !IsNode(key.Node, td) || attestation.node != key.Node || !attestation.public.Equal(key.Public) {
 		return time.Time{}, fmt.Errorf("%w: it is of another node or key", errAttestation)
 	}
@@ -179,6 +182,7 @@ func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomai
 		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, certs.ExplainAuthority(err))
 	}
 
+	// The bundle certifies agents as well, and a certificate may forbid its key to sign.
 	if id != key.Node || !signs(chain[0]) {
 		return time.Time{}, fmt.Errorf("%w: %s signed it, not %s", errAttestation, id, key.Node)
 	}
@@ -198,6 +202,7 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 		return fmt.Errorf("%w: %w", errAttestation, err)
 	}
 
+	// The certificate decides the algorithm: a header must not choose another one for its key.
 	if alg, err := c.Text("alg"); err != nil || alg != string(want) {
 		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", signed.ErrHeader, want)
 	}
@@ -220,6 +225,7 @@ func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 
 	chain := make([]*x509.Certificate, len(texts))
 	for i, text := range texts {
+		// Even the strict decoder skips line breaks, by which one chain would have many encodings.
 		der, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil || strings.ContainsAny(text, "\r\n") {
 			return nil, fmt.Errorf("%w: x5c is not in base64", signed.ErrHeader)
@@ -288,6 +294,7 @@ func lowS(jws string, key crypto.PublicKey) string {
 func expiryOf(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
+		// A chain ends with the first of its certificates, and any one chain is enough.
 		end := chain[0].NotAfter
 		for _, c := range chain {
 			if c.NotAfter.Before(end) {

@@ -83,6 +83,7 @@ func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
 
+	// The caller may reuse its buffer, while readers share the bundle without a lock.
 	jwks = bytes.Clone(jwks)
 	b.put(sets, td, &bundle{
 		jwks: jwks, x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities(),
@@ -134,6 +135,7 @@ func BundleJWKS(td spiffeid.TrustDomain, text []byte) ([]byte, error) {
 		return nil, err
 	}
 
+	// A JWKS stays as it came: its keys of tokens, its sequence number and its refresh hint are used as well.
 	if jwks := bytes.TrimSpace(text); len(jwks) > 0 && jwks[0] == '{' {
 		return jwks, nil
 	}
@@ -145,6 +147,7 @@ func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
+	// An equal bundle keeps its generation: a new one would make all remembered chains and verdicts stale.
 	if old := sets[td]; old != nil && bytes.Equal(old.jwks, set.jwks) {
 		return
 	}

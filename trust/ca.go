@@ -163,6 +163,7 @@ func leafTemplate(id spiffeid.ID, hosts []string, now time.Time, ttl time.Durati
 // certify signs a certificate with a random serial number and reads it again.
 func certify(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate,
 	error) {
+	// A serial number is positive and has at most 20 octets (RFC 5280, 4.1.2.2).
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err

@@ -76,6 +76,7 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 		return refuse(ReasonNoCertificate, errors.New("a certificate is demanded"))
 	}
 
+	// The bounds come before any signature is verified, because a stranger chooses the chain.
 	if err := certs.CheckChain(chain); err != nil {
 		return refuse(ReasonExpensive, err)
 	}
@@ -98,6 +99,7 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 		return refuse(ReasonNotSPIFFE, err)
 	}
 
+	// The library would refuse it as untrusted, but operators count unknown domains apart.
 	if !bundles.Has(id.TrustDomain()) {
 		return refuse(ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain()))
 	}
@@ -112,6 +114,7 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 		return refuse(chainReason(err, now), datedError(err, id))
 	}
 
+	// One path that permits the use is enough, even if another leads through a restricted CA.
 	at := slices.IndexFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) })
 	if at < 0 {
 		return refuse(ReasonUsage, errors.New("a CA of the chain excludes that use"))
@@ -126,6 +129,7 @@ func signs(leaf *x509.Certificate) bool { return leaf.KeyUsage&x509.KeyUsageDigi
 
 func permits(cas []*x509.Certificate, use usage) bool {
 	for _, ca := range cas {
+		// A CA without the extension may certify for every use (RFC 5280, 4.2.1.12).
 		unrestricted := len(ca.ExtKeyUsage) == 0 && len(ca.UnknownExtKeyUsage) == 0
 		if !unrestricted && !slices.Contains(ca.ExtKeyUsage, x509.ExtKeyUsageAny) &&
 			!slices.Contains(ca.ExtKeyUsage, x509.ExtKeyUsage(use)) {

@@ -63,6 +63,7 @@ func (v *ChainVerifier) Verify(chain []*x509.Certificate, now time.Time) (spiffe
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
+	// The leaves of closed connections are never looked up again, and no event removes them one by one.
 	if len(v.valid) >= maxVerified {
 		clear(v.valid)
 	}

@@ -18,6 +18,7 @@ func (r *Keyring) SignCheckpoint(c checkpoint.Checkpoint) (string, error) {
 		return "", fmt.Errorf("%w: the domain has no key document yet", signed.ErrKeyUnknown)
 	}
 
+	// No verifier would accept a checkpoint by a key that the document does not list.
 	if _, err := r.own.Key(r.key.ID()); err != nil {
 		return "", err
 	}

@@ -51,6 +51,7 @@ func (r *Keyring) Cosign(note *checkpoint.Note, epoch uint64, at time.Time) (str
 		return "", err
 	}
 
+	// Verifiers know the listed key alone, so a cosignature by another one would count nowhere.
 	if !listed.Cosign.Equal(private.Public()) {
 		return "", fmt.Errorf("%w: the key document does not list this node's cosigning key", signed.ErrKeyUnknown)
 	}
@@ -67,6 +68,7 @@ func (r *Keyring) LogKeys(origin spiffeid.TrustDomain) (keys []checkpoint.Verifi
 	}
 
 	for _, key := range doc.Keys {
+		// For another domain, find requires an attestation that holds now, unlike doc.Key.
 		if _, err := r.find(origin, key.KeyID()); err == nil {
 			keys = append(keys, checkpoint.VerifierKey{
 				Name: doc.LogOrigin(), Type: checkpoint.TypeLog, Key: key.Public,
@@ -85,6 +87,7 @@ func (r *Keyring) WitnessKeys(origin spiffeid.TrustDomain) (keys []checkpoint.Ve
 	}
 
 	for _, key := range doc.Keys {
+		// A key document of before cosignatures lists no cosigning key.
 		if _, err := r.find(origin, key.KeyID()); err == nil && key.Cosign != nil {
 			keys = append(keys, checkpoint.VerifierKey{
 				Name: doc.WitnessName(key.Node), Type: checkpoint.TypeWitness, Key: key.Cosign,

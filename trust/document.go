@@ -63,6 +63,7 @@ func FetchDocument(ctx context.Context, client *http.Client, url string) ([]byte
 
 // ReadDocument reads a JWKS or a bundle of at most MaxBundle bytes.
 func ReadDocument(r io.Reader) ([]byte, error) {
+	// The byte beyond the bound distinguishes a longer document from one of exactly that size.
 	text, err := io.ReadAll(io.LimitReader(r, MaxBundle+1))
 	if err == nil && len(text) > MaxBundle {
 		err = fmt.Errorf("it has over %d bytes", MaxBundle)

@@ -137,6 +137,7 @@ func listing(parts, docs []string) []string {
 		}
 	}
 
+	// Judge refuses the file for its unknown key then; without any document it would be malformed.
 	if used == nil {
 		used = docs[:min(1, len(docs))]
 	}
@@ -298,6 +299,7 @@ func (v *verification) evidenceFormat() (string, error) {
 
 	v.checkLayout(t.evidence.Bytes(), encodeCompact(t.evidence))
 
+	// The documents come first in t.signed: contradiction takes the last two parts as the offending ones.
 	for _, text := range t.evidence.Keys {
 		jws, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 		if err != nil {
@@ -318,6 +320,7 @@ func (v *verification) evidenceFormat() (string, error) {
 		t.signed = append(t.signed, signedBy{jws: text, kid: kid})
 	}
 
+	// The checkpoints follow the documents, which say by which keys their lines are.
 	for _, text := range t.evidence.Checkpoints {
 		if err := t.takeCheckpoint(text); err != nil {
 			return "", err
@@ -338,6 +341,7 @@ func (v *verification) evidenceFormat() (string, error) {
 		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{jws: text, kid: kid})
 	}
 
+	// The first document names the domain; contradiction refuses documents of several.
 	v.issuer, v.ownBundle = t.docs[0].Issuer, t.evidence.Bundle
 	v.report.Subject = Subject{Domain: v.issuer.Name(), Epoch: t.docs[0].Epoch}
 
@@ -389,6 +393,7 @@ func (v *verification) pinnedKeys() (string, error) {
 			return "", fmt.Errorf("%w: key %s: %w", ErrKey, signedBy.kid, err)
 		}
 
+		// A document of the file may be newer than the pinned one, so its revocations count as well.
 		for _, doc := range v.trial.docs {
 			if _, err := doc.Key(signedBy.kid); errors.Is(err, signed.ErrKeyRevoked) {
 				return "", fmt.Errorf("%w: key %s: %w", ErrKey, signedBy.kid, err)
@@ -406,6 +411,8 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 	err = signed.ErrKeyUnknown
 	for _, doc := range t.docs {
 		key, missing := doc.Key(kid)
+
+		// One revocation outweighs attestations in other documents, because a thief may have signed the parts.
 		if errors.Is(missing, signed.ErrKeyRevoked) {
 			return time.Time{}, missing
 		}
@@ -510,10 +517,13 @@ func (v *verification) contradiction() (string, error) {
 	}
 
 	found.Domain, found.Offence = v.issuer, t.evidence.Offence
+
+	// The last two parts are those that contradict each other: for E3 the documents themselves.
 	for _, s := range t.signed[len(t.signed)-2:] {
 		found.Keys = append(found.Keys, s.kid)
 	}
 
+	// The hash covers the place of the contradiction and not the file, so all evidence of it has one ID.
 	sum := sha256.Sum256([]byte(string(found.Offence) + " " + v.issuer.Name() + " " + found.ID))
 	found.ID = string(found.Offence) + "-" + hex.EncodeToString(sum[:8])
 	t.found = found
@@ -533,7 +543,7 @@ func (t *trial) twoKeyDocuments() *Conviction {
 			document.Seq, document.Epoch)}
 }
 
-// twoRoots is E2. Checkpoints of two sizes are never compared: without the leaves nobody can.
+// twoRoots is E2. Checkpoints of two sizes are never compared, because that needs the leaves.
 func (t *trial) twoRoots() *Conviction {
 	one, other := t.notes[0], t.notes[1]
 	i := slices.IndexFunc(t.docs, func(doc *signed.KeyDocument) bool { return doc.LogOrigin() == one.Origin })
@@ -550,6 +560,8 @@ func (t *trial) twoRoots() *Conviction {
 // twoDigests is E1. It never compares ranges, nor members that only one page lists.
 func (t *trial) twoDigests() *Conviction {
 	page, b := t.pages[0], t.pages[1]
+
+	// The streams of two audiences may differ in the disclosed members, so they are never compared.
 	if page.Issuer != t.docs[0].Issuer || page.Issuer != b.Issuer || page.Epoch != b.Epoch ||
 		page.Audience != b.Audience {
 		return nil

@@ -99,6 +99,7 @@ func (f *Fetcher) Confirm(ctx context.Context, td spiffeid.TrustDomain, endpoint
 		return fmt.Errorf("%s has no bundle endpoint: %w", td, ErrBundleOther)
 	}
 
+	// The bundle before next judges the endpoint: the author of a forged next could also confirm it by next.
 	believed := NewBundles()
 	if err := believed.Set(td, was); err != nil {
 		return err
@@ -144,8 +145,10 @@ func succeeded(was, next, found *spiffebundle.Bundle) error {
 	case sameBundle(found, next):
 		return nil
 	case !ok || !numbered || last <= number || number < first:
+		// Only a higher number at the endpoint can have replaced next, and only one from was on can follow was.
 		return ErrBundleOther
 	case hasAuthorities(next, was, found):
+		// Accepting next trusts no authority beyond those of the former and the present bundle.
 		return nil
 	case number == first:
 		return ErrBundleOther
@@ -161,6 +164,7 @@ func hasAuthorities(b *spiffebundle.Bundle, others ...*spiffebundle.Bundle) bool
 	for _, other := range others {
 		maps.Copy(x509s, authoritiesOf(other))
 
+		// One kid may name different keys in two bundles, so kid and key must agree.
 		for kid, print := range thumbprints(other.JWTAuthorities()) {
 			jwts[kid+" "+print] = true
 		}
@@ -214,6 +218,7 @@ func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint dir
 		return nil, err
 	}
 
+	// Each fetch has a transport of its own, so a kept connection would never be used again.
 	t := &http.Transport{
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    FetchTimeout,

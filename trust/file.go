@@ -13,6 +13,7 @@ import (
 func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 	dir := filepath.Dir(file)
 
+	// The temporary file is in the same directory, because a rename is atomic within one file system only.
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*")
 	if err != nil {
 		return err
@@ -25,6 +26,8 @@ func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 	}()
 
 	_, err = f.Write(data)
+
+	// Without the sync, the rename could reach the disk before the data, and a power failure leave an empty file.
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -33,6 +36,7 @@ func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 		return err
 	}
 
+	// The rename survives a power failure only once the directory is synced as well.
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

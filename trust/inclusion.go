@@ -30,6 +30,7 @@ func (v *verification) inclusion() (string, error) {
 		return "", err
 	}
 
+	// The signed statement names its leaf: an equal entry elsewhere in the ledger is no substitute.
 	if *proof.Index != v.contents.Leaf {
 		return "", fmt.Errorf("%w: the proof is of leaf %d, the statement's is %d", ErrInclusion, *proof.Index,
 			v.contents.Leaf)
@@ -81,6 +82,7 @@ func (v *verification) openCheckpoint(origin string) (*checkpoint.Note, error) {
 	for _, k := range v.believed() {
 		key := checkpoint.VerifierKey{Name: origin, Type: checkpoint.TypeLog, Key: k.Public}
 
+		// One node signs a checkpoint, so most keys have no line; a line that does not verify fails the file.
 		switch _, err := note.Verify(key); {
 		case err == nil:
 			checked = append(checked, key)
@@ -93,6 +95,7 @@ func (v *verification) openCheckpoint(origin string) (*checkpoint.Note, error) {
 		return nil, fmt.Errorf("%w: the checkpoint is not signed by a key of the domain", ErrInclusion)
 	}
 
+	// The lines of the policy's keys are checked by the step after this one.
 	if v.opts.Policy != nil {
 		checked = append(checked, v.opts.Policy.Keys()...)
 	}
@@ -144,6 +147,7 @@ func (v *verification) witnesses() (string, error) {
 		return "", fmt.Errorf("%w: the checkpoint: %w", ErrWitness, err)
 	}
 
+	// A policy without logs accepts every log: a key of the domain has signed the checkpoint already.
 	if len(found.Logs) == 0 && len(policy.Logs) > 0 {
 		return "", fmt.Errorf("%w: none of the policy's logs signed the checkpoint of %s", ErrInclusion, v.note.Origin)
 	}
@@ -159,6 +163,7 @@ func (v *verification) witnesses() (string, error) {
 			"witnesses", ErrWitness, policy.Quorum, len(found.Witnesses), len(policy.Witnesses))
 	}
 
+	// Without a quorum the witnesses prove nothing, so the report must not call the record witnessed.
 	if policy.Quorum == checkpoint.NoQuorum {
 		return "the policy asks for none; cosigned by " + list(names), nil
 	}

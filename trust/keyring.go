@@ -201,6 +201,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 
 	held, forsaken := r.standing(origin)
 	if held != nil {
+		// Equal documents were verified before, so a repetition costs no signature.
 		if next.same(held) {
 			return held.doc, nil
 		}
@@ -210,11 +211,13 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 				held.doc.Seq)
 		}
 
+		// Even a newer document must not be signed by a revoked key: a thief may have made it.
 		if _, err := held.doc.Key(kid); errors.Is(err, signed.ErrKeyRevoked) {
 			return nil, err
 		}
 	}
 
+	// The document itself brings the key, so its signature shows nothing unless the key is attested.
 	key, err := next.find(kid, r.bundles, now)
 	if err != nil {
 		return nil, err
@@ -224,6 +227,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 		return nil, err
 	}
 
+	// The checks ran without the lock, so keep repeats those that another adoption could have changed.
 	return r.keep(origin, next, forsaken, now)
 }
 
@@ -261,11 +265,13 @@ func (r *Keyring) Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) 
 		return is
 	}
 
+	// The lock is free meanwhile: the attestations cost signatures, and every Verify needs the lock.
 	is := r.certifies(origin, key)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	// An answer by a bundle that was replaced meanwhile is not kept.
 	if known := r.certified[origin]; known != nil && known.generation == generation {
 		if len(known.answers) >= maxCertifications {
 			clear(known.answers)
@@ -279,7 +285,9 @@ func (r *Keyring) Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) 
 
 // certifies is Certifies without the answers that are known.
 func (r *Keyring) certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool {
+	// The newest attestation is the one that a present authority most likely certified.
 	for i := len(key.Attestations) - 1; i >= 0; i-- {
+		// It is judged as of its own time, because the SVIDs behind old documents have expired.
 		at, err := attestedAt(key.Attestations[i])
 		if err == nil {
 			_, err = verifyAttestation(key.Attestations[i], key, origin, r.bundles, at)
@@ -328,6 +336,7 @@ func attestedOf(key signed.SigningKey) (sum [sha256.Size]byte) {
 	fmt.Fprintf(h, "%s\n%s\n", key.KeyID(), key.Node)
 
 	for _, attestation := range key.Attestations {
+		// The lengths keep lists apart whose attestations have the same concatenation.
 		fmt.Fprintf(h, "%d\n%s", len(attestation), attestation)
 	}
 

@@ -58,6 +58,7 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 		return nil, "", fmt.Errorf("%w: it is %s's, not %s's", ErrKeyDocument, doc.Issuer, origin)
 	}
 
+	// An epoch is a time in seconds: one of the future would make all documents after a restore look old.
 	if doc.Epoch > uint64(max(0, now.Add(MaxClockSkew).Unix())) {
 		return nil, "", fmt.Errorf("%w: its epoch is of the future", ErrKeyDocument)
 	}
@@ -66,6 +67,7 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 		return nil, "", err
 	}
 
+	// A peer may learn of a revocation only when the document expires, so it holds for a day at most.
 	left := time.Unix(doc.Expires, 0).Sub(now)
 	if left <= 0 || left > signed.KeyDocumentLifetime*time.Second+MaxClockSkew {
 		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
@@ -114,10 +116,12 @@ func (k *keys) find(kid string, bundles *Bundles, now time.Time) (signed.Signing
 		return key, fmt.Errorf("%w: %w", signed.ErrKeyUnknown, ErrKeysExpired)
 	}
 
+	// It is read before the judgement, so that a bundle that is set during it makes the verdict stale.
 	generation := bundles.generation(k.doc.Issuer)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
+	// The lock is held during the judgement, so that many signatures by one key cost one verification.
 	verdict, ok := k.judged[kid]
 	if !ok || verdict.generation != generation || !now.Before(verdict.until) {
 		verdict = judgeKey(key, k.doc.Issuer, bundles, now)

@@ -88,6 +88,7 @@ func ParseProof(data []byte) (*Proof, error) {
 		return nil, fmt.Errorf("%w: a proof file has a record, a page, and either keys or an attestation", ErrFormat)
 	}
 
+	// The decoder keeps null as raw text, and it means that there is no bundle.
 	if bytes.Equal(proof.Bundle, []byte("null")) {
 		proof.Bundle = nil
 	}
@@ -122,6 +123,7 @@ func checkExtensions(ext jsontext.Value, crit []string) error {
 		return nil
 	}
 
+	// An empty crit would be a second encoding of a file without one.
 	if len(crit) == 0 {
 		return fmt.Errorf("%w: crit is empty", ErrFormat)
 	}

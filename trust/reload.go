@@ -44,6 +44,8 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 		defer s.mu.Unlock()
 		s.trouble = err
 	}()
+
+	// Both are read although one may fail: a broken bundle's file must not delay a renewed SVID.
 	next, svidErr := s.nextSVID()
 	jwks, bundleErr := s.nextBundle()
 
@@ -87,6 +89,7 @@ func (s *Source) fitting(next *x509svid.SVID, jwks []byte) (svid, bundle bool, e
 		return false, false, err
 	}
 
+	// A domain that replaces its authority replaces both files, which only fit each other.
 	switch {
 	case next != nil && jwks != nil && certifies(td, jwks, next):
 		return true, true, nil
@@ -143,6 +146,7 @@ func (s *Source) nextSVID() (*x509svid.SVID, error) {
 	case next.Certificates[0].Equal(now.Certificates[0]):
 		return nil, nil
 	case !time.Now().Before(next.Certificates[0].NotAfter):
+		// The SVID in use may hold longer than the one of the files.
 		return nil, errSpent
 	}
 

@@ -102,6 +102,7 @@ func subjectOf(contents *signed.Contents) Subject {
 		subject.Registered = time.Unix(contents.Since, 0).UTC()
 	}
 
+	// The provenance is withheld together with the owner.
 	if contents.Owner.IsZero() {
 		return subject
 	}
@@ -146,6 +147,7 @@ func (v *verification) verdict(err error) string {
 	case errors.Is(err, ErrEquivocation):
 		return "evidence valid: " + v.trial.found.What
 	case errors.Is(err, ErrExpired) && v.report.Signed:
+		// The deadline is judged after the signatures, which hold in spite of it.
 		return "authentic, expired since " + subject.Deadline.Format(time.RFC3339)
 	case errors.Is(err, ErrWitness):
 		return "signed, and not verified: " + err.Error()

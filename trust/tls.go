@@ -84,6 +84,7 @@ func serverTLS(source *Source, refused func(string), protos []string,
 			return source.Certificate(), nil
 		},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			// A handshake that fails for its version never reaches VerifyConnection, so it is counted here.
 			if !slices.Contains(hello.SupportedVersions, tls.VersionTLS13) {
 				refused(string(ReasonVersion))
 			}

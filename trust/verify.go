@@ -67,6 +67,7 @@ func newVerification(input []byte) *verification {
 
 // stepsFor determines a file's kind from its text, and returns the steps that check it.
 func (v *verification) stepsFor(text []byte) []step {
+	// A record is a JWT, which begins with a letter; the other files are JSON objects.
 	switch {
 	case len(text) > 0 && text[0] != '{':
 		v.bare = true
@@ -342,6 +343,8 @@ func (v *verification) keyDocument() (string, error) {
 	}
 
 	expires := time.Unix(v.keys.Expires, 0)
+
+	// A document that expired after the page was made still lists the keys that the domain had then.
 	if at := v.judgedAt(); !expires.After(at) {
 		if v.bare {
 			return "", fmt.Errorf("%w: the key document, at %s; give a newer one",
@@ -404,6 +407,7 @@ func (v *verification) page() (string, error) {
 
 	digest := p.Digests[i]
 
+	// A record is of a put or an end; a page may list a put as renewed since.
 	wantLive := contents.Op == signed.OpPut
 	switch {
 	case digest.Live() != wantLive || !wantLive && digest.Op != signed.OpEnd:

@@ -38,9 +38,11 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 			return
 		case _, ok := <-events:
 			if !ok {
+				// A nil channel is never ready, so that only the poll is left.
 				events = nil
 			}
 
+			// Other files beside these may change all the time: the first event bounds the delay that later ones cause.
 			if since.IsZero() {
 				since = time.Now()
 			}
@@ -92,6 +94,7 @@ func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
 			continue
 		}
 
+		// The poll covers a directory that can't be watched, so this is no reason to give up the others.
 		if err := w.Add(filepath.Dir(file)); err != nil {
 			log.Warn("identity files can't be watched; polling them", "err", err, "interval_s", pollEvery.Seconds())
 		}

@@ -87,8 +87,7 @@ func OpenWorkloadAPI(address string, bundles *Bundles, accept func(spiffeid.ID) 
 		return nil, fmt.Errorf("the Workload API at %s: %w", address, err)
 	}
 
-	// The endpoint is on this machine: no proxy of the environment leads to it, and
-	// dialling it often costs nobody anything.
+	// The endpoint is on this machine: no proxy of the environment leads to it, and frequent dials cost little.
 	redial := backoff.DefaultConfig
 	redial.MaxDelay = redialMax
 
@@ -250,6 +249,7 @@ func (w *WorkloadAPI) setError(log *slog.Logger, err error) {
 // changes. refused names the invalid bundles of other domains and the gateway's invalid
 // SVID, which alone stay as they were.
 func (w *WorkloadAPI) apply(update *workloadapi.X509Context, now time.Time) (svid *x509svid.SVID, refused, err error) {
+	// The lock is held throughout: updateKeys applies the same sets, and must not see half an update.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
@@ -258,6 +258,7 @@ func (w *WorkloadAPI) apply(update *workloadapi.X509Context, now time.Time) (svi
 		return nil, nil, err
 	}
 
+	// An SVID that its own bundle does not certify would cut the node off from its domain.
 	if err := verifyUpdate(svid, update.Bundles, now); err != nil {
 		return nil, nil, err
 	}
@@ -272,6 +273,7 @@ func (w *WorkloadAPI) apply(update *workloadapi.X509Context, now time.Time) (svi
 		w.source.api = w
 		close(w.first)
 	case svid.Certificates[0].Equal(w.source.SVID().Certificates[0]):
+		// An update may bring bundles alone, and a swap would wake all that wait on Changed.
 		return nil, refused, nil
 	default:
 		w.source.Set(svid)
@@ -352,6 +354,7 @@ func verifyUpdate(svid *x509svid.SVID, set *x509bundle.Set, now time.Time) error
 		return fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
 
+	// A set of its own leaves the node's bundles as they are if the update is refused.
 	trial := NewBundles()
 	if err := trial.SetX509(td, own.X509Authorities()); err != nil {
 		return err
@@ -384,6 +387,7 @@ func (w *WorkloadAPI) updateKeys(keys *keyWatch, set func()) {
 // apply copies the bundles into b: that of the own domain replaces the one of b, those
 // of others precede the ones agreed with their domains. An invalid one stays as it was.
 func (s *bundleSets) apply(bundles *Bundles, own spiffeid.TrustDomain) (refused error) {
+	// The bundle that was agreed with a domain applies again once the API no longer federates it.
 	for td := range s.applied {
 		if !s.x509.Has(td) {
 			bundles.Unfederate(td)
@@ -409,6 +413,7 @@ func (s *bundleSets) apply(bundles *Bundles, own spiffeid.TrustDomain) (refused 
 			err = put(td, jwks)
 		}
 
+		// One invalid bundle must not keep the others from being renewed.
 		if err != nil {
 			refused = errors.Join(refused, err)
 			continue

@@ -62,6 +62,7 @@ func (c *witCache) get(
 		c.svid = svid
 		c.renew = now.Add(svid.Expiry.Sub(now) / 2)
 	case !cached || !now.Add(witRetry).Before(c.svid.Expiry):
+		// An SVID that ends before the next attempt could expire on its way to the receiver.
 		return nil, err
 	default:
 		// The cached one is still valid: later requests do not wait for the API.

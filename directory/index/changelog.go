@@ -123,6 +123,7 @@ func (l *changeLog) append(change change) {
 	case l.ring == nil:
 		return
 	case l.watchers == 0 && time.Since(l.idle) > logIdle:
+		// The first change after the pause ends the log, so that no timer is needed.
 		l.period.Store(0)
 		l.ring = nil
 
@@ -140,6 +141,7 @@ func (l *changeLog) append(change change) {
 		l.dropOldest()
 	}
 
+	// One token wakes one watcher, which wakes the others: a writer never waits.
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -211,6 +213,7 @@ func (l *changeLog) wakeAll(ctx context.Context) {
 	early := logPace - time.Since(l.lastWake)
 	l.mu.Unlock()
 
+	// The lock is free during the pause, so that writers go on.
 	if early > 0 {
 		select {
 		case <-time.After(early):

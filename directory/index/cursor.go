@@ -68,6 +68,7 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 		}
 	}
 
+	// Longer varints and other spellings of the base64 are refused: a cursor has one text.
 	if again, _ := cursor.MarshalText(); string(again) != string(text) {
 		return refusal
 	}

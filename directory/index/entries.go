@@ -47,6 +47,8 @@ func (t *entryTable) hashRow(n uint32) uint64 { return t.hash(t.rows.At(n).key.r
 func (t *entryTable) add(k sortKey) (*row, uint32) {
 	n := t.rows.Take()
 	row := t.rows.At(n)
+
+	// The table hashes the key of the row, so the key is set before the insertion.
 	row.key = k
 	t.byRID.Insert(n, t.hashRow)
 

@@ -8,8 +8,8 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// While somebody watches, an index knows which of its entries dies next, so that
-// an expiry is a change like any other, in time and before anybody sweeps.
+// While a view is watched, its indexes know which of their entries expires next. So an expiry is a change like any
+// other, reported in time and before the sweep.
 
 // A deadline is when an entry expires. Deadlines are totally ordered, so that those of one
 // millisecond can be handled some at a time.
@@ -47,8 +47,8 @@ type expiryQueue struct {
 	log       *changeLog // nil for an index that is in no view
 	period    uint64     // that of the log which the rest is of
 	deadlines deadlineHeap
-	complete  bool     // agenda has all of the index's entries
-	expiredTo deadline // whose deadline isn't behind this has died as far as the log says
+	complete  bool     // deadlines has all of the index's entries
+	expiredTo deadline // entries with deadlines up to this have expired by the log
 }
 
 // isExpired reports whether the log has recorded that the entry expired.
@@ -80,10 +80,13 @@ func (x *Index) recordChange(old, new *directory.Entry) {
 	}
 
 	c := change{old: old, new: new}
+
+	// The log has the old entry's expiry already, so the new one is an addition for watchers.
 	if old != nil && minder.isExpired(old) {
 		c.old = nil
 	}
 
+	// A later deadline needs no item: the item of the earlier one is put back when it is due.
 	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
 		minder.deadlines.Push(deadlineOf(new))
 	}
@@ -115,6 +118,7 @@ func (x *Index) startExpiry() {
 		return
 	}
 
+	// Entries that have expired by now are absent from this period's log.
 	*m = expiryQueue{log: m.log, period: m.log.period.Load(),
 		expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
 	// The lock is released now and then. An entry that is put meanwhile notes its own deadline.
@@ -159,6 +163,8 @@ const maxExpiryWait = time.Second
 
 func (x *Index) expireSome() (wait time.Duration, more bool) {
 	now := x.Clock.Now().UnixMilli()
+
+	// The lock for reading is enough while no entry is due, so that waiting delays no writer.
 	if wait := x.due(now); wait > 0 {
 		return wait, false
 	}
@@ -178,6 +184,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 
 		deadline := minder.deadlines.take()
 
+		// An item outlives the removal and the refresh of its entry, so the entry itself decides.
 		row, _ := x.entries.find(deadline.rid)
 		switch {
 		case row == nil || minder.isExpired(row.entry):

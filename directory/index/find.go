@@ -97,6 +97,7 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 				plan.most = math.MaxInt // it gave up
 			}
 
+			// The charge comes first: a reader beyond its quota gets no entries.
 			if !m.charge() {
 				return
 			}
@@ -162,6 +163,7 @@ func (q *Query) textFilters() []textFilter {
 
 	add := func(field int, texts []string) {
 		for _, t := range texts {
+			// Nearly all entries are active, so that filter would select nothing.
 			if field != fieldStatus || t != directory.StatusActive {
 				rs = append(rs, textFilter{field: field, text: t})
 			}
@@ -229,6 +231,7 @@ func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, n
 	for at, goesOn := (textPlace{text: r.text}), true; goesOn; {
 		at, goesOn = x.collectSome(&rows, r, matcher, at, after, now)
 
+		// The charge resets the number, so it is subtracted before.
 		most -= matcher.looked
 		if !matcher.charge() {
 			return nil, false
@@ -267,6 +270,7 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 		for n := range part.all() {
 			at := x.entries.rows.At(n)
 			if looked == maxScan {
+				// The next hold begins with this row.
 				if r.field == fieldAgent {
 					text = at.entry.Agent
 				}

@@ -104,6 +104,8 @@ func (x *Index) put(entry *directory.Entry) {
 	k := x.sortKeyOf(entry)
 
 	row, n := x.entries.find(entry.RID)
+
+	// A refresh keeps key, name and contents, so no order and no posting changes.
 	if row != nil && row.key == k && row.entry.Agent == entry.Agent && row.entry.SharesContents(entry) { // a refresh
 		x.recordChange(row.entry, entry)
 		row.entry = entry
@@ -112,6 +114,8 @@ func (x *Index) put(entry *directory.Entry) {
 	}
 
 	terms := termsOf(&x.terms[0], entry)
+
+	// The sorted orders find a row by its key, so a key never changes in place.
 	if row != nil && row.key != k {
 		x.drop(row, n)
 		row = nil
@@ -128,6 +132,7 @@ func (x *Index) put(entry *directory.Entry) {
 		old = termsOf(&x.terms[1], row.entry)
 	}
 
+	// The names are sorted by the entries of their rows, so old terms go before the entry is replaced.
 	for _, t := range old {
 		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
 			x.unlink(t, n)
@@ -191,6 +196,8 @@ func (x *Index) drop(s *row, n uint32) {
 func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+
+	// The removals are reported before the index is detached.
 	x.empty()
 	x.expiries = expiryQueue{}
 }

@@ -43,6 +43,7 @@ func (w *Watcher) nextInitial() ([]Event, error) {
 		return []Event{{Kind: EventReset}}, nil
 	}
 
+	// A step stays pending over several calls, until the changes up to its position are reported.
 	if k.pending == nil {
 		k.pending = w.readStep()
 		if !w.query.charge() {
@@ -50,6 +51,7 @@ func (w *Watcher) nextInitial() ([]Event, error) {
 		}
 	}
 
+	// The changes come first, because the step has the entries as they are after them.
 	stride := k.pending
 	if events, err := w.follow(stride.to); len(events) > 0 || err != nil {
 		return events, err
@@ -90,6 +92,7 @@ func (w *Watcher) readStep() *scanStep {
 		k.started = true
 	}
 
+	// The log must have every expiry by now before entries are left out for it.
 	index.expire()
 	s := &scanStep{reached: k.reached}
 
@@ -128,6 +131,8 @@ func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeL
 	last sortKey, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
+	// The log and not the clock decides which entries have expired; those of its last millisecond are left out below.
 	found, last, more = x.scanHeld(r, matcher, after, x.expiries.expiredTo.at-1, eventBatch, eventBatch)
 
 	return slices.DeleteFunc(found, x.expiries.isExpired), last, more, log.position()

@@ -46,6 +46,8 @@ func (x *Index) load(next *Index, es []*directory.Entry) {
 	x.alike = next.alike
 
 	x.fields = next.fields
+
+	// The postings refer to the table of the index that they came from.
 	for i := range x.fields {
 		x.fields[i].entries = &x.entries
 	}
@@ -78,6 +80,7 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 
 	slices.SortFunc(inOrder, func(a, b keyed) int { return a.key.compare(b.key) })
 
+	// Names, lookalikes and postings depend on the order alone, so they are built side by side.
 	sorted := aside(func() {
 		for i, k := range inOrder {
 			byName[i] = named{k.e.Agent, uint32(i)} // an empty stock numbers from 0

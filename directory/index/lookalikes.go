@@ -82,6 +82,8 @@ func (x *Index) earlierLookalikes(entry *directory.Entry) (found []*directory.En
 	}
 
 	key := x.sortKeyOf(entry)
+
+	// A hash of a single row has no other name to compare, so only groups are looked at.
 	for _, n := range x.alike.groups[x.alike.hash(entry.Agent)] {
 		row := x.entries.rows.At(n)
 		if row.key.compare(key) >= 0 || len(found) == maxLookalikes {

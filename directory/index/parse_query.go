@@ -35,6 +35,7 @@ func ParseQuery(v url.Values) (Query, error) {
 		f.fail(err)
 	}
 
+	// A cursor takes the place of the page's number, so that is bounded only without one.
 	if query.After.IsZero() {
 		if query.Page >= MaxPages {
 			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next "+

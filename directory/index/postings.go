@@ -122,6 +122,7 @@ func (p *postings) add(s string, row uint32) {
 		return
 	}
 
+	// A number that was given back has its place in words already.
 	if n == p.words.Len() {
 		p.words.Add()
 	}
@@ -137,6 +138,7 @@ func (p *postings) add(s string, row uint32) {
 func (p *postings) remove(s string, row uint32) {
 	t, n := p.text(s)
 	if _, single := t.row(); single {
+		// The place in the order is found by the text, so the text is cleared after it.
 		if p.sorted != nil {
 			p.sorted.remove(p.sorted.first(p.before(s)))
 		}
@@ -154,6 +156,7 @@ func (p *postings) remove(s string, row uint32) {
 	list := p.list(t)
 	list.remove(list.first(p.entries.before(p.entries.rows.At(row).key)))
 
+	// Most texts have one row, and such a text has no list.
 	if list.n == 1 {
 		only := list.runs[0][0]
 		p.lists.Give(t.at &^ inList)

@@ -83,6 +83,8 @@ func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 	if r := o.runs[s.run]; len(r) == maxRun {
 		// A boundary between different texts that grows is a better place than the middle.
 		at := min(max(s.at, maxRun/8), maxRun-maxRun/8)
+
+		// The tail is a copy, because the head grows in the array of both.
 		o.runs = slices.Insert(o.runs, s.run+1, slices.Clone(r[at:]))
 
 		o.runs[s.run] = r[:at]

@@ -156,6 +156,7 @@ func (v *View) Lookup(query Query, show Viewer) Page {
 		case skip > 0:
 			skip--
 		case len(page.Entries) == count:
+			// One more visible entry shows that there is a next page.
 			page.More, page.Next = true, v.CursorOf(page.Entries[count-1])
 			return page
 		default:
@@ -184,6 +185,7 @@ func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 		for _, td := range v.Origins() {
 			before := strings.Compare(td.Name(), query.After.Origin.Name())
 
+			// An origin may have been dropped since they were listed.
 			index, ok := v.indexOf(td)
 			if !ok || !query.Origin.IsZero() && query.Origin != td || before < 0 {
 				continue
@@ -232,6 +234,7 @@ func (v *View) FindVisible(id string, seen func(*directory.Entry) bool) []*direc
 			found = append(found, e)
 		}
 
+		// The own domain's registration hides those of others: no peer can take over its id.
 		if i == 0 && len(found) > 0 {
 			return found
 		}

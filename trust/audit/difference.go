@@ -41,6 +41,7 @@ func DifferenceOf(was, is []byte) *directory.AuditDifference {
 			difference.Removed++
 		}
 
+		// A line of the log is JSON, which holds no invalid UTF-8.
 		line = shorten(strings.ToValidUTF8(line, "\ufffd"))
 		if room.take(line) {
 			difference.Lines = append(difference.Lines, line)
@@ -58,6 +59,7 @@ func DifferenceOf(was, is []byte) *directory.AuditDifference {
 type lineRoom struct{ lines, bytes, refused int }
 
 func (r *lineRoom) take(line string) bool {
+	// After the first refusal no shorter line is taken either, so that the lines have no gap.
 	if r.refused > 0 || r.lines == maxDifference || r.bytes+len(line) > maxDifferenceBytes {
 		r.refused++
 		return false

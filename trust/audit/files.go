@@ -79,6 +79,7 @@ func began(f *os.File, otherwise time.Time) time.Time {
 // recover finds the end of the chain after a start. A torn last line, which a power failure
 // leaves, is removed. Lines that are gone since the node stopped are noted.
 func (a *Log) recover() error {
+	// A device or a pipe has no past lines to continue.
 	info, err := a.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return err
@@ -89,6 +90,7 @@ func (a *Log) recover() error {
 		return err
 	}
 
+	// The next line must follow a whole one, and readers must learn that bytes are gone.
 	if whole < a.size {
 		if err := a.file.Truncate(whole); err != nil {
 			return err
@@ -103,6 +105,7 @@ func (a *Log) recover() error {
 		return err
 	}
 
+	// A node that ended within a rotation left an empty file: the chain goes on from the file before it.
 	if last == nil {
 		if last, err = lastLineOf(a.part(1)); err != nil {
 			return err
@@ -125,6 +128,7 @@ func (a *Log) recover() error {
 	case a.size == 0 && a.chain.number > 0: // the node ended in the midst of a rotation
 		a.pending = append([]logLine{{Phase: phaseRotated, From: first.Number, Head: first.Prev}}, a.pending...)
 	case a.from > max(said, 1):
+		// This node notes the oldest kept line whenever it removes older ones, so these were removed by others.
 		a.pending = append(a.pending, logLine{
 			Phase: phaseDropped, Reason: reasonRemoved, From: a.from, Head: first.Prev,
 			AuditEvent: directory.AuditEvent{Count: a.from - max(said, 1)},
@@ -174,6 +178,7 @@ func lastMember(file *os.File, size int64, name string) (string, error) {
 
 	room := make([]byte, step+value)
 	for end := size; end > 0; end -= step {
+		// Each window overlaps the one after it, so that a member across the boundary is found whole.
 		from := max(0, end-step)
 
 		n, err := file.ReadAt(room[:min(size, end+value)-from], from)
@@ -193,6 +198,7 @@ func lastMember(file *os.File, size int64, name string) (string, error) {
 // lastLine returns the end of the last whole line in the first size bytes of a file, and
 // that line without its newline; nil if there is none.
 func lastLine(file io.ReaderAt, size int64) (end int64, line []byte, err error) {
+	// A line has at most maxLine bytes, and a torn one of that size may follow the last whole line.
 	room := make([]byte, min(size, 2*maxLine))
 	if _, err := file.ReadAt(room, size-int64(len(room))); err != nil && !errors.Is(err, io.EOF) {
 		return 0, nil, err
@@ -374,6 +380,7 @@ func (a *Log) outdated(old func(number int, newest time.Time) bool) (gone []stri
 			continue
 		}
 
+		// The parts come oldest first, so the first one that stays has the oldest line.
 		if kept.Phase == "" {
 			if kept, err = firstLineOf(a.part(number)); err != nil {
 				return nil, kept, err
@@ -414,8 +421,8 @@ func (a *Log) expire() {
 	}
 }
 
-// removeExpired does the work of expire. The line that says what is gone is on disk before
-// it is. The caller holds mu.
+// removeExpired does the work of expire. The line about the removal is on disk before the files are removed. The caller
+// holds mu.
 func (a *Log) removeExpired(now time.Time) error {
 	if a.file != nil && a.size > 0 && now.Sub(a.oldest) >= a.o.Keep/time.Duration(a.o.Files-1) {
 		if err := a.rotate(); err != nil {
@@ -432,6 +439,8 @@ func (a *Log) removeExpired(now time.Time) error {
 		Time: now.UTC(), Phase: phaseDropped, Reason: reasonAge, From: kept.Number, Head: kept.Prev,
 		AuditEvent: directory.AuditEvent{Count: kept.Number - min(a.from, kept.Number)},
 	}
+
+	// After a power failure, a removal without this line would look like one by others.
 	if err := errors.Join(a.put(line.append(nil), now), a.file.Sync()); err != nil {
 		return err
 	}

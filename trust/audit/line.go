@@ -76,6 +76,7 @@ func (l *logLine) append(data []byte) []byte {
 	data = append(l.Time.AppendFormat(append(data, `{"time":"`...), time.RFC3339Nano), '"')
 	data = strictjson.AppendText(data, "phase", l.Phase)
 	text := func(name, s string) {
+		// Callers choose some of these texts, and JSON holds no invalid UTF-8.
 		if s != "" {
 			data = strictjson.AppendText(data, name, shorten(strings.ToValidUTF8(s, "\ufffd")))
 		}
@@ -121,6 +122,7 @@ func (l *logLine) append(data []byte) []byte {
 		text("position", l.Position.String())
 	}
 
+	// An auditor verifies the proof, so it is not replaced by a hash as other long texts are.
 	if l.Proof != "" {
 		data = strictjson.AppendText(data, "proof", l.Proof[:min(len(l.Proof), maxProof)])
 	}

@@ -46,13 +46,13 @@ type Log struct {
 	from    uint64        // number of the oldest line that is kept; 0 if there is none
 	missing atomic.Uint64 // lines that could not be written since one could, and don't wait in pending
 	failing atomic.Bool   // the last write failed; read without mu
-	pending []logLine     // what the next line must be preceded by; those without a time get that line's
+	pending []logLine     // lines that must precede the next one; those without a time get its time
 	applied directory.Position
 	changed directory.Position // of the last change that another member brought
 	known   directory.Position // the same when the log was opened; not modified
 	// oldest and newest are when the file's first and last lines were written.
 	oldest, newest time.Time
-	grown          chan struct{} // closed when there are more lines; nil if nobody waits
+	grown          chan struct{} // closed when there are more lines; nil without a waiter
 }
 
 // lineBuffers reuses the memory of written lines.
@@ -70,6 +70,7 @@ func Open(path string, o Options) (*Log, error) {
 		return nil, errors.Join(err, a.file.Close())
 	}
 
+	// The lines stay pending and Err tries again: a full disk must not keep the node from starting.
 	if len(a.pending) > 0 {
 		if err := a.put(nil, time.Now()); err != nil {
 			o.Logger.Warn("the audit trail can't be written yet", "err", err)
@@ -90,6 +91,8 @@ func (a *Log) Close() error {
 
 	f := a.file
 	a.file = nil
+
+	// Readers that wait would otherwise never learn that no line follows.
 	a.wake()
 
 	return f.Close()
@@ -138,6 +141,7 @@ func (a *Log) Applied(e directory.AuditEvent) error {
 		return err
 	}
 
+	// A line that waits counts as written: it precedes every later one.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.applied = e.Position
@@ -161,6 +165,7 @@ func (a *Log) Brought(e directory.AuditEvent) error {
 			a.refreshes.add(by, max(1, e.Count), true)
 		}
 
+		// The first refresh over the budget leaves a line that counting begins; later ones leave none.
 		switch {
 		case begins:
 			line = logLine{Time: line.Time, Phase: phaseCounted, AuditEvent: by.event(e.Action, 0)}
@@ -200,6 +205,7 @@ func (a *Log) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
+	// Another caller may have succeeded while this one waited for the lock.
 	if !a.failing.Load() {
 		return nil
 	}
@@ -278,6 +284,7 @@ func (a *Log) putAll(data []byte, now time.Time) error {
 		return os.ErrClosed
 	}
 
+	// An empty file takes even a line that is larger than a file may be.
 	if a.size > 0 && a.size+int64(len(data)+maxChain) > a.o.Size {
 		if err := a.rotate(); err != nil {
 			return err
@@ -286,6 +293,7 @@ func (a *Log) putAll(data []byte, now time.Time) error {
 
 	before := a.pending
 	if n := a.missing.Load(); n > 0 {
+		// The capacity is cut, because pending outlives a failed write and must not hold the count.
 		gap := logLine{Phase: phaseMissing, AuditEvent: directory.AuditEvent{Count: n}}
 		before = append(before[:len(before):len(before)], gap)
 	}
@@ -305,6 +313,7 @@ func (a *Log) append(before []logLine, data []byte, now time.Time) error {
 	room := lineBuffers.Get().(*[]byte)
 	defer lineBuffers.Put(room)
 
+	// The chain moves on only once the block is written, so that a failed write leaves no gap in it.
 	block, end := (*room)[:0], a.chain
 
 	for _, line := range before {
@@ -324,6 +333,7 @@ func (a *Log) append(before []logLine, data []byte, now time.Time) error {
 
 	*room = block
 
+	// A failed write left a part of a line, which a whole one must not follow.
 	if a.torn {
 		if err := a.file.Truncate(a.size); err != nil {
 			return err

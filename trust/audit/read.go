@@ -87,6 +87,8 @@ func openAll(path string) (files []*os.File, err error) {
 
 	for _, number := range numbers {
 		file, err := os.Open(part(path, number))
+
+		// A file may have been removed since the folder was read.
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -196,6 +198,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	var long []byte
 
 	for {
+		// A line within the buffer is returned without a copy, valid until the next read.
 		piece, err := r.ReadSlice('\n')
 		if err == nil && long == nil {
 			return piece[:len(piece)-1], nil
@@ -221,6 +224,7 @@ func (p *pageReader) read(line []byte) {
 		return
 	}
 
+	// The line beyond a full page is not part of it, but shows that there is more.
 	if p.left <= 0 || len(p.page.Lines) >= p.query.Limit || p.bytes >= maxPageBytes {
 		p.full = true
 		p.page.More = true
@@ -230,6 +234,7 @@ func (p *pageReader) read(line []byte) {
 
 	p.left -= int64(len(line))
 
+	// Unselected lines are verified as well, because each line carries the hash of the one before.
 	if fault := p.verifier.Line(line); fault != nil && len(p.page.Faults) < maxFaults {
 		p.page.Faults = append(p.page.Faults, fault.Error())
 	}
@@ -241,6 +246,7 @@ func (p *pageReader) read(line []byte) {
 	p.page.Last, p.page.Head = p.verifier.Head()
 
 	if isLine && Selects(p.query, line) {
+		// The line is in the reader's buffer, which the next line overwrites.
 		p.page.Lines = append(p.page.Lines, bytes.Clone(line))
 		p.bytes += len(line)
 	}
@@ -267,6 +273,7 @@ func Selects(q *directory.AuditQuery, line []byte) bool {
 		return false
 	}
 
+	// The log has long texts in shortened form, so the query's are compared in that form too.
 	if who := shorten(q.Who); who != "" && !named(e.Actor, who) && !named(e.Owner, who) && !named(e.BroughtBy, who) {
 		return false
 	}
@@ -314,6 +321,7 @@ func seekNumber(file *os.File, number uint64) (int64, error) {
 			return 0, err
 		}
 
+		// The middle is somewhere within a line, so the whole line after it decides.
 		_, rest, _ := bytes.Cut(room[:n], []byte("\n"))
 		line, _, whole := bytes.Cut(rest, []byte("\n"))
 

@@ -87,6 +87,7 @@ func (a *Log) intendRefresh(event directory.AuditEvent) (func(directory.AuditEve
 	defer lineBuffers.Put(room)
 	*room = line.append((*room)[:0])
 
+	// The outcome's share is taken in advance: an intent with a line must have an outcome with one.
 	whole, begins := a.refreshes.take(by, len(*room)+maxChain+refreshLine)
 	if whole {
 		if err := a.writeLine(*room, line.Time); err != nil {

@@ -69,6 +69,8 @@ type caller struct {
 
 func (a *Log) callerOf(id directory.Identity) caller {
 	scheme, rest, _ := strings.Cut(id.String(), "://")
+
+	// Another domain can make any number of identities, so all of them count as one caller.
 	if scheme != "spiffe" && scheme != "wimse" || id.MemberOf(a.o.Domain) {
 		return caller{identity: id}
 	}

@@ -105,10 +105,13 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 		}
 
 		entry, err := ParseEntry(lines.Bytes())
+
+		// The verifier has reported this line as a fault already.
 		if err != nil {
 			continue
 		}
 
+		// A request may intend several changes, and each outcome ends the oldest intent of its action.
 		key := entry.RequestID + " " + entry.Action
 
 		switch waiting := intents[key]; {
@@ -138,6 +141,7 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 
 	for waiting := range maps.Values(intents) {
 		for _, entry := range waiting {
+			// A younger intent may still get its outcome.
 			if now.Sub(entry.Time) > outcomeLate {
 				tail.Open = append(tail.Open, entry)
 			}

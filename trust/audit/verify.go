@@ -62,6 +62,7 @@ func (v *Verifier) Line(line []byte) *Fault {
 		v.first = at.link
 	}
 
+	// Such a line accounts for a trail that begins late: this node removed the lines before its first.
 	v.covered = v.covered || at.From == v.first.Number && at.Head == v.first.Prev
 
 	switch {

@@ -65,6 +65,7 @@ func (c *Verifier) bearer(text string, cs *tls.ConnectionState, now time.Time) (
 func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
 	iss, ok := t.claims.text("iss")
 
+	// The claimed issuer only chooses among the configured ones, whose key must have signed.
 	i := slices.IndexFunc(c.cfg.OAuth, func(o OAuthIssuer) bool { return o.Issuer == iss })
 	if !ok || i < 0 {
 		return nil, refuseToken(ReasonIssuer)
@@ -84,6 +85,7 @@ func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time)
 		return nil, err
 	}
 
+	// The identity contains the issuer, so no issuer can name the subjects of another.
 	sub, _ := t.claims.text("sub")
 
 	id, err := directory.ParseIdentity("oauth:" + iss + "#" + sub)
@@ -96,6 +98,7 @@ func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time)
 	case err != nil:
 		return nil, err
 	case bound:
+		// Without its certificate a bound token is worthless.
 		if end := trust.Expiry(cs); end.Before(until) {
 			until = end
 		}
@@ -116,6 +119,8 @@ func (t *token) bound(cs *tls.ConnectionState) (bool, error) {
 	}
 
 	var cnf map[string]any
+
+	// A second method of confirmation would be a demand that is not checked here.
 	if json.Unmarshal(compact.Member(t.claims, "cnf"), &cnf) != nil || len(cnf) != 1 {
 		return false, refuseToken(ReasonBinding)
 	}
@@ -144,6 +149,7 @@ func (c *Verifier) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	sub, _ := t.claims.text("sub")
 	id := identityOrNobody(sub)
 
+	// The programs of a domain's directory have certificates, and no bearer token may speak for them.
 	spiffe, ok := id.SPIFFE()
 	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" || strings.HasPrefix(spiffe.Path(), directory.ReservedPath) {
 		return nil, refuseToken(ReasonSubject)

@@ -103,6 +103,7 @@ func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
 // rest waits until it is time to look at the source again: sooner if a token
 // named a key that is not known, but not at once again.
 func (k *Keys) rest(ctx context.Context, wait time.Duration) {
+	// Callers can name unknown keys at will, so these cause at most one fetch in fetchAgain.
 	soon, late := time.NewTimer(fetchAgain), time.NewTimer(wait)
 	defer soon.Stop()
 	defer late.Stop()
@@ -128,6 +129,7 @@ func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 func (k *Keys) of(kid string) map[string]crypto.PublicKey {
 	keys := k.all()
 	if _, ok := keys[kid]; !ok {
+		// A full channel holds the same wish already, so no request waits here.
 		select {
 		case k.wanted <- struct{}{}:
 		default:
@@ -211,10 +213,12 @@ func parseKeys(raw []byte) (map[string]crypto.PublicKey, error) {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
 
+		// The set is public, so anyone could sign with a symmetric key in it.
 		if about.Kty == "oct" {
 			return nil, fmt.Errorf("key %d is symmetric", i)
 		}
 
+		// A key without an id is of no use, because every token must name its key.
 		if about.Kid == "" || about.Use != "" && about.Use != "sig" && about.Use != "wit-svid" &&
 			about.Use != "jwt-svid" {
 			continue

@@ -85,6 +85,7 @@ func parseToken(text string) (*token, error) {
 		return nil, refuseToken(ReasonSize)
 	}
 
+	// A fourth part is enough to refuse a text, however many dots follow.
 	parts := strings.SplitN(text, ".", 4)
 	if len(parts) != 3 {
 		return nil, refuseToken(ReasonForm)
@@ -92,6 +93,7 @@ func parseToken(text string) (*token, error) {
 
 	var members [2][]strictjson.Member
 	for i, part := range parts {
+		// The signature is decoded too: spare bits would give one token several texts.
 		raw, err := compact.DecodeBase64(part)
 		if err != nil {
 			return nil, refuseToken(ReasonForm)
@@ -122,6 +124,7 @@ func parseToken(text string) (*token, error) {
 		}
 	}
 
+	// The prefix may be left out, and media types are compared without case (RFC 7515, 4.1.9).
 	t.typ = strings.TrimPrefix(strings.ToLower(t.typ), "application/")
 
 	return t, nil

@@ -48,6 +48,7 @@ type Verifier struct {
 func New(cfg Config, bundles *trust.Bundles) (*Verifier, error) {
 	lists := map[string][]string{}
 	for _, w := range cfg.WIMSE {
+		// Only a path makes an identity of a domain's name.
 		if domainOf(identityOrNobody(w.Domain+"/x")) != w.Domain {
 			return nil, fmt.Errorf("%q is not spiffe://NAME or wimse://NAME", w.Domain)
 		}
@@ -134,6 +135,7 @@ func (c *Verifier) Verify(shown Shown, now time.Time) (Verified, error) {
 	token.Life = token.Until.Sub(now)
 	switch {
 	case certified.Identity.IsZero() || token.Method == MethodOAuth:
+		// An access token names no workload, and its binding to the certificate was checked with it.
 		return *token, nil
 	case certified.Identity != token.Identity:
 		return Verified{}, refuseToken(ReasonAmbiguous)
@@ -145,6 +147,8 @@ func (c *Verifier) Verify(shown Shown, now time.Time) (Verified, error) {
 
 func (c *Verifier) certified(cs *tls.ConnectionState, now time.Time) (Verified, error) {
 	end := trust.Expiry(cs)
+
+	// It is refused and not ignored, so that a caller that means to authenticate is never anonymous.
 	if !end.IsZero() && !now.Before(end) {
 		return Verified{}, &refusal{
 			ReasonExpired, "the client certificate of this connection has expired: connect again with the new one",

@@ -174,6 +174,7 @@ func (t *token) confirmation() (crypto.PublicKey, string, error) {
 
 	key, err := parseJWK(cnf.JWK)
 
+	// The token fixes the algorithm of its proofs, so that the bearer cannot choose another one.
 	alg := jose.SignatureAlgorithm(about.Alg)
 	if err != nil || !slices.Contains(proofAlgorithms, alg) || !fits(alg, key) {
 		return nil, "", refuseToken(ReasonClaims)
@@ -215,6 +216,7 @@ func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time
 		return "", exp, err
 	}
 
+	// One key may be in several tokens, and a proof is for one of them.
 	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(shown.WIT) {
 		return "", exp, refuseToken(ReasonBinding)
 	}
@@ -226,6 +228,7 @@ func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time
 		return "", exp, refuseToken(ReasonMethod)
 	}
 
+	// These bind the proof to tokens that the request would have to show, which is not checked here.
 	if t.claims.has("tth") || t.claims.has("oth") {
 		return "", exp, refuseToken(ReasonTokenBound)
 	}

@@ -29,6 +29,8 @@ type Workload struct{ witFile, keyFile string }
 // private key (PKCS#8 in PEM), which must be the one that the token confirms.
 func OpenWorkload(witFile, keyFile string) (*Workload, error) {
 	w := &Workload{witFile, keyFile}
+
+	// A proof that is never sent shows that the two files belong together.
 	_, _, err := w.Prove("GET", "https://localhost", time.Now())
 
 	return w, err

@@ -65,11 +65,13 @@ func (q *activeSet) view(ask string, uid types.EntityUID, make func() types.Enti
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
+	// An order of use would need the lock for writing at every question, which costs more than new views.
 	if q.viewed+size > maxViewed {
 		clear(q.views)
 		q.viewed = 0
 	}
 
+	// Another caller may have made the same view meanwhile; it is counted once.
 	if q.views[key] == nil {
 		q.viewed += size
 	}
@@ -113,6 +115,7 @@ func (q *activeSet) see(
 	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
 	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
 
+	// The decision on the stream costs an evaluation of its own, so it is made only if policies look at it.
 	var stream directory.Decision
 	if r.own && slice.looksAt(looksAtStreamed) {
 		stream = streamed(id, entry)
@@ -138,6 +141,7 @@ func (q *activeSet) renew(entry *directory.Entry) directory.Decision {
 	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
 	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
 
+	// The projection follows from the statement, whose number stands for it in the cache.
 	if slice.looksAt(looksAtProjection) {
 		r.rid, r.statement = entry.RID, entry.Statement
 	}
@@ -182,6 +186,7 @@ func (q *activeSet) remember(asked question, decide func() directory.Decision) d
 		return decision
 	}
 
+	// The decision is made without the lock; two callers that make it at once agree.
 	decision = decide()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -210,6 +215,8 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 	failed := q.failed(ask, why)
 
 	decision := directory.Decision{Allow: allow == cedar.Allow && len(failed) == 0}
+
+	// If only a failed forbid denies, the permits are no reasons for the answer.
 	if decision.Allow || allow == cedar.Deny {
 		for _, reason := range why.Reasons {
 			decision.Policies = append(decision.Policies, string(reason.PolicyID))
@@ -220,12 +227,14 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 		decision.Policies = append(decision.Policies, string(id))
 	}
 
+	// Without @members, a permit shows the whole and no forbid withholds a part.
 	if !decision.Allow || len(slice.members) == 0 {
 		return decision
 	}
 
 	decision.Redaction = slice.permitted(why.Reasons)
 
+	// They are evaluated apart, because among the others a forbid of members would deny the whole.
 	_, why = cedar.Authorize(view.withholding, entities, request)
 
 	withholding := q.failed(ask, why)
@@ -264,6 +273,7 @@ func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Redaction 
 	for _, reason := range reasons {
 		names, some := s.members[reason.PolicyID]
 		if !some {
+			// A single permit without @members shows the whole.
 			return directory.Redaction{}
 		}
 
@@ -344,6 +354,7 @@ func (r *registration) entity(uses attributes, proj *directory.Projection) types
 	truth(looksAtVisible, "visible", r.visible)
 	truth(looksAtExported, "exported", r.exported)
 
+	// A registration without a projection has empty sets, because a missing attribute would be an error.
 	if proj == nil {
 		proj = &directory.Projection{}
 	}

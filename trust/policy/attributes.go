@@ -95,6 +95,7 @@ func (m *mentioned) collect(part any) {
 func (m *mentioned) note(operator string, operands any) {
 	sides, _ := operands.(map[string]any)
 
+	// A comparison may have the variable on either side.
 	for _, side := range []string{"left", "right"} {
 		operand, _ := sides[side].(map[string]any)
 		variable, _ := operand["Var"].(string)
@@ -126,8 +127,11 @@ func checkAttributes(policy *cedar.Policy) error {
 	}
 
 	found := mentionedIn(parts.Conditions)
+
+	// A head that names the resource guards its attributes as a test in the conditions does.
 	found.typed[varResource] = found.typed[varResource] || parts.Resource.Op != opAll
 
+	// An unknown name is a mistake even in a has test, which would never hold.
 	for _, each := range []map[string][]string{found.has, found.access} {
 		if err := checkNames(each); err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // expected.
 type Case struct {
 	Name   string `json:"name,omitzero"`
-	Who    string `json:"who"`    // an identity; a peer's trust domain for export; "" for nobody
+	Who    string `json:"who"`    // an identity; a peer's trust domain for export; "" for an anonymous caller
 	Action string `json:"action"` // register, read, invoke, export, operate, commission, on-behalf-of
 	What   string `json:"what,omitzero"`
 	// Of a registration: its owner, if that is not Who; its origin, if that is not the
@@ -52,6 +52,7 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 		return none, err
 	}
 
+	// The case states the exports; those of the running node have no influence.
 	p = p.assuming(c.Exported)
 
 	if c.Action == askExport {

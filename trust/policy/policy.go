@@ -45,7 +45,7 @@ type surroundings struct {
 	domain   spiffeid.TrustDomain
 	exported func(peer spiffeid.TrustDomain) bool // see Exports
 	own      []string                             // see Adopt
-	failing  func(policy, action, reason string)  // see Failing; nil if nobody asks
+	failing  func(policy, action, reason string)  // see Failing; may be nil
 }
 
 // New returns a built-in policy set for the directory of domain: "shipped" or
@@ -94,6 +94,7 @@ func (p *Policy) replace(next *activeSet) {
 		next.generation = old.generation + 1
 	}
 
+	// The set is in force before waiters wake, because they ask for it at once.
 	p.current.Store(next)
 
 	if old != nil {
@@ -312,6 +313,8 @@ func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner direct
 			return types.Entity{UID: uid}
 		}}, r.entity(slice.uses, proj), types.Record{})
 	}
+
+	// The projection is not part of the question, so an answer that depends on it is not cached.
 	if slice.looksAt(looksAtProjection) {
 		return decide()
 	}
@@ -356,6 +359,7 @@ func (p *Policy) Class(entry *directory.Entry) string {
 		x := activeSet.set[askExport] // decides which streams hold each registration
 		keep(x, looksAtAgent, &r.agent, entry.Agent)
 
+		// Whether a peer may have it depends on the visibility, even if no policy looks at it.
 		r.visibility = entry.Visibility.String()
 		if x.looksAt(looksAtProjection) {
 			r.agent = entry.RID.String()

@@ -112,6 +112,7 @@ func (l scoped) seenBy(who types.Entity) (seen scoped) {
 			guard := scoped{{{id: policy.id, policy: policy.guard}}}
 			holds, why := cedar.Authorize(guard, &pair{principal: who}, request)
 
+			// A permit whose guard fails does not apply; a forbid is kept, so that it fails in the decision as well.
 			switch {
 			case holds == cedar.Allow:
 				seen[i] = append(seen[i], policy)
@@ -201,6 +202,8 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 		to.add(parts.Principal, namedPolicy{id, lean, guard, p})
 
 		uses := usesOf(parts.Conditions)
+
+		// The conditions leave out the head, which may be about one registration.
 		if parts.Resource.Op != opAll {
 			uses = looksAtWhole
 		}
@@ -229,6 +232,7 @@ func leaned(text []byte, principal *head, effect types.Effect) (lean, guard *ced
 
 	parts["action"] = anything
 	if len(about) > 0 {
+		// The guard of a forbid is a permit too: its answer says whether the conditions hold.
 		guard, err = assembled(map[string]any{"effect": "permit", "principal": anything, "action": anything,
 			"resource": anything, "conditions": about})
 		if err != nil {
@@ -236,6 +240,7 @@ func leaned(text []byte, principal *head, effect types.Effect) (lean, guard *ced
 		}
 	}
 
+	// A policy that is about a type in an entity has no place of its own, so it keeps its head.
 	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
 		parts["principal"] = anything
 	}
