@@ -5,6 +5,7 @@ import "context"
 // classify gives the registrations whose classes are of a generation that is over
 // those of this one, a few at a time. It returns ctx's error where that ends first.
 func (f *Finder) classify(ctx context.Context) error {
+	// It is read before the classes, so that a change meanwhile classifies all of them again.
 	generation := f.cfg.Generation()
 	if generation == f.classified {
 		return nil

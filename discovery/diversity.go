@@ -49,6 +49,7 @@ func (s *selection) pick(most int) {
 			switch {
 			case s.isWeak(candidate):
 			case s.share() > 0 && len(p.by[candidate.owner]) >= s.share():
+				// It waits for a candidate of another owner that is good enough to stand before it.
 				waiting = append(waiting, candidate)
 			case !s.repeats(candidate):
 				within = candidate
@@ -60,6 +61,7 @@ func (s *selection) pick(most int) {
 			candidate := waiting[0]
 			waiting = waiting[1:]
 
+			// It was not compared before, and its owner's picks have grown since.
 			if !s.repeats(candidate) {
 				p.take(candidate)
 				p.beyond = true
@@ -168,6 +170,8 @@ func (s *selection) wordsOf(candidate *Candidate) []uint64 {
 	}
 
 	reader := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
+
+	// All words count here, and not only those of the question.
 	reader.Restrict(nil)
 	sections := reader.Sections(candidate.shown())
 
@@ -193,6 +197,7 @@ func (s *selection) crowds(without ownerSet) ownerSet {
 		return found
 	}
 
+	// Many rated candidates of one owner fill the bound on candidates, even if none is picked.
 	rated := map[owner]int{}
 	for _, c := range s.rated {
 		rated[c.owner]++

@@ -31,6 +31,7 @@ func (f *Finder) embedAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		batch, more := f.waiting(size)
 		if more && len(batch) == 0 {
+			// The texts of these slots have changed; others may still wait.
 			continue
 		}
 
@@ -64,6 +65,8 @@ func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 	defer f.mu.Unlock()
 
 	terms := f.index
+
+	// The source may have another model by now, and vectors of two models are never compared.
 	if model := f.cfg.Embedder.Model(); model != terms.space.model {
 		terms.space.reset(model)
 	}
@@ -94,6 +97,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	bound, cancel := context.WithTimeout(ctx, batchPatience)
 	defer cancel()
 
+	// No lock is held while the source works, because that may take long.
 	model, vs, err := embed(bound, f.cfg.Embedder, texts)
 	if err != nil {
 		return err

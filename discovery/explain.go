@@ -46,6 +46,7 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 	}
 	defer selection.close()
 
+	// The rank is among the entries with the same redaction, so no other index is searched.
 	selection.alone = true
 	if err := selection.collect(ctx, ratedMost); err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 
 	own := selection.searches[0]
 
+	// The entry need not be among the rated candidates, so it is rated for its explanation.
 	candidate, why, ok := own.look(entry)
 	if !ok {
 		return nil, ErrUnknown
@@ -75,6 +77,8 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 	explanation.Candidate = *candidate
 	explanation.Candidate.Freshness = freshness(candidate.Entry, own.rater.now)
 	own.rater.explain(&explanation.Candidate)
+
+	// The rater's analyser goes back to its pool, so the answer must not refer to it.
 	explanation.Candidate.rater = nil
 
 	return explanation, nil
@@ -90,6 +94,7 @@ func (s *selection) became(candidate *Candidate, rank int) string {
 		return WhyFound
 	}
 
+	// A worse candidate before this one stands there because of the owners' shares.
 	worse := func(other *Candidate) bool { return s.searches[0].rater.compare(candidate, other) < 0 }
 	if slices.ContainsFunc(s.picked.all[:limit], worse) {
 		return WhyPerOwner
@@ -144,6 +149,7 @@ func (s *search) sift(entry *directory.Entry) (l indexed, why string, ok bool) {
 			return
 		}
 
+		// The filters are applied to a set of this slot alone, which shows the one that leaves it out.
 		var one postings.Bitset
 		one.Set(n)
 

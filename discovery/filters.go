@@ -36,6 +36,8 @@ func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	v.left = s.count
 
 	terms := f.index
+
+	// Without an inactive registration in the index, the filter costs nothing.
 	if !query.AnyStatus && terms.terms.Has(terms.hash(content.MarkInactive)) {
 		v.without("status", terms, content.MarkInactive)
 	}
@@ -203,6 +205,7 @@ func (v *filters) leave(reason string, but uint64) {
 
 // keep is leave, but returns how many are gone. The reader's own set stays as it is.
 func (v *filters) keep(but uint64) int {
+	// The reader's set is shared between queries, so the first filter copies it.
 	if !v.own {
 		v.room = append(v.room[:0], v.ok...)
 		v.ok, v.own = v.room, true

@@ -17,6 +17,8 @@ import (
 func (f *Finder) Run(ctx context.Context) error {
 	if f.cfg.Embedder != nil {
 		var embedding sync.WaitGroup
+
+		// Deferred calls run in reverse: the context of the embedding ends before the wait for it.
 		defer embedding.Wait()
 		bound, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -36,6 +38,7 @@ func (f *Finder) Run(ctx context.Context) error {
 			return err
 		}
 
+		// A change after this token ends the wait at once, so none is missed between CatchUp and Await.
 		f.feed.Lock()
 		mark := f.watcher.ResumeToken()
 		f.feed.Unlock()
@@ -52,6 +55,7 @@ func (f *Finder) CatchUp(ctx context.Context) error {
 	f.feed.Lock()
 	defer f.feed.Unlock()
 
+	// Changes after the call do not count: a busy view would never be caught up with.
 	end := f.watcher.End()
 	for f.behind(end) {
 		if done := f.follow(); done {
@@ -88,6 +92,7 @@ func (f *Finder) refresh(ctx context.Context) error {
 	}
 
 	if !f.feed.TryLock() {
+		// Another query is indexing, and this one searches the part that is indexed.
 		return nil
 	}
 
@@ -114,6 +119,7 @@ func (f *Finder) follow() bool {
 	events, err := f.watcher.Next(ctx)
 	switch {
 	case errors.Is(err, index.ErrBehind):
+		// The new watch begins with a reset, which replaces the index.
 		f.watcher.Close()
 		f.watcher = f.watch()
 		f.begun.Store(false)
@@ -159,6 +165,7 @@ func (f *Finder) apply(events []index.Event) {
 	for i := range events {
 		step := &f.batch[i]
 		if !f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) }) {
+			// The panic may have left a part of the entry in the index, so the entry is removed.
 			step.has, step.same = false, false
 			f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) })
 		}

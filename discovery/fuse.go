@@ -56,6 +56,8 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 		}
 
 		vector, has := terms.space.of(n)
+
+		// Flagged registrations get no vector, so they are not missing one.
 		if has || terms.slots.At(n).flags&content.SpamFlags == 0 {
 			looked++
 		}
@@ -68,6 +70,7 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 		sum += cos
 		have++
 
+		// The nearest of a sample are not the nearest, so then words and tags alone find candidates.
 		if step == 1 {
 			near = append(near, postings.Hit{Slot: n, Score: uint32(max(0, math.Round(cos*(1<<20))))})
 		}
@@ -83,6 +86,8 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 
 	s.semantic.Source = SourceEmbeddings
 	s.spaceMean = sum / float64(have)
+
+	// Nearness is relative to the mean, which is known only after the loop.
 	near = slices.DeleteFunc(near, func(h postings.Hit) bool {
 		return s.nearness(float64(h.Score)/(1<<20)) < denseFloor
 	})
@@ -125,6 +130,7 @@ func (s *search) fuse() {
 
 	var covered float64
 	for _, c := range s.rated {
+		// A text that is written for rankers covers every query.
 		if c.Flags&content.SpamFlags == 0 {
 			covered = max(covered, c.covers)
 		}

@@ -160,6 +160,8 @@ func (x *termIndex) put(entry *directory.Entry, now *contents) {
 	old, had := x.find(entry.Origin, entry.RID)
 
 	origin, ok := x.number(entry.Origin)
+
+	// Dead slots count, because they are not free before a sweep has ended.
 	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= postings.MaxSlots {
 		x.left++
 		return

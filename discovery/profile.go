@@ -184,6 +184,7 @@ func (r *Request) readContext(value []byte) error {
 	}
 
 	for _, m := range members {
+		// A hint of another type is ignored, as the rest of client_context is.
 		if m.Name == "locale" && m.Value[0] == '"' {
 			return readText("client_context/locale", m.Value, &r.Locale)
 		}

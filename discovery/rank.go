@@ -76,6 +76,7 @@ func weighQuestion(question *analysis.Question, terms *termIndex, visibleSet *vi
 		w := &question.Words[i]
 		lead, ok := terms.lead(w.Hash, visibleSet.slots, all, visibleSet.count)
 
+		// A word that no visible registration has counts in the total, so that it lowers all scores.
 		w.IDF = idf(lead.Count, visibleSet.count)
 		if ok {
 			leads = append(leads, lead)

@@ -138,6 +138,7 @@ func (ps *redactedFinders) close() {
 	ps.all = nil
 	ps.mu.Unlock()
 
+	// Close waits for an index that follows the view, so the lock is free meanwhile.
 	for _, gone := range ps.take() {
 		gone.Close()
 	}

@@ -56,6 +56,7 @@ func (f *Finder) newRater(a *content.Reader, query *Query, qn *analysis.Question
 		for _, tag := range tags {
 			n := content.NormalTag(tag)
 
+			// A tag may be required and preferred at once.
 			i := slices.IndexFunc(t.wanted, func(w wantedTag) bool { return w.asked == n })
 			if i < 0 {
 				t.wanted = append(t.wanted, wantedTag{asked: n, narrower: f.taxonomies.Expand(n)})

@@ -77,6 +77,7 @@ func (s *search) warn(text string) {
 func (s *search) gather(want int, without ownerSet) bool {
 	keys, more := s.find(want, without)
 	for _, k := range keys {
+		// Later rounds, which leave owners out, find the same candidates again.
 		if s.known[k.key] {
 			continue
 		}
@@ -97,6 +98,7 @@ func (s *search) gather(want int, without ownerSet) bool {
 		v.Unpack(projection)
 
 		if why := s.finder.late(s.query, entry, projection.Status, s.rater.now); why != "" {
+			// A count of hidden registrations would disclose them.
 			if why != hidden {
 				s.excluded[why]++
 			}
@@ -106,6 +108,8 @@ func (s *search) gather(want int, without ownerSet) bool {
 
 		c := s.rater.rate(v, projection, k)
 		c.owner = ownerOf(entry)
+
+		// The next candidate is unpacked into the same projection.
 		c.projection = nil
 		c.rater = s.rater
 		s.rated = append(s.rated, c)
@@ -154,6 +158,7 @@ func (s *search) findIn(terms *termIndex, want int, without ownerSet) (found []i
 	sieve := s.finder.sieve(s.query, seen)
 	defer sieve.close()
 
+	// The filters are the same in each round, so the counts of the first round stay.
 	if s.excluded == nil {
 		s.excluded = sieve.excluded
 	}
@@ -212,6 +217,7 @@ func (s *search) tagged(x *termIndex, seen *visibleSet, ok postings.Bitset, most
 
 		for _, t := range terms {
 			if l, found := x.lead(x.hash(t), seen.slots, true, seen.count); found {
+				// Candidates are gathered by the number of tags; the rater weighs them.
 				l.IDF, l.Max = 1, postings.MaxWeight
 				leads = append(leads, l)
 			}

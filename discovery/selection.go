@@ -96,6 +96,7 @@ func (s *selection) collect(ctx context.Context, want int) error {
 			return err
 		}
 
+		// A round without some owners leaves candidates out on purpose, so it doesn't show whether there are more.
 		if len(without) == 0 {
 			more = left
 		}
@@ -114,6 +115,7 @@ func (s *selection) collect(ctx context.Context, want int) error {
 			s.warn(s.whyShort())
 			return nil
 		default:
+			// With more candidates of each index, other owners may crowd the answer.
 			want *= 4
 			without = ownerSet{}
 		}
@@ -133,6 +135,7 @@ func (s *selection) gather(ctx context.Context, want int, without ownerSet) (boo
 		left := search.gather(want, without)
 		more = more || left
 
+		// The reader's other redactions are known only after the first search.
 		if i == 0 && len(s.searches) == 1 {
 			if err := s.searchParts(ctx, search.others); err != nil {
 				return false, err

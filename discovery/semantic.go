@@ -72,6 +72,7 @@ func (b *breaker) begin() bool {
 	select {
 	case b.asking <- struct{}{}:
 	default:
+		// A query that would wait for a place is ranked by words alone.
 		return false
 	}
 

@@ -60,10 +60,12 @@ func (x *termIndex) tidy() {
 			return
 		}
 
+		// A slot that dies from here on may have postings where the sweep has passed already.
 		slots.sweeping, slots.at = true, postings.SweepPosition{}
 		slots.dead, slots.leaving = nil, slots.dead
 	}
 
+	// The sweep ends with a quarter to spare before as many have died again as started it.
 	work := x.terms.Work()
 	budget := slots.owed * (work*5/4/limit + 1)
 
@@ -95,6 +97,7 @@ func (x *termIndex) living(list *postings.List) int {
 	word := list.Dead.Load()
 	dead := int(word % postings.MaxSlots)
 
+	// An earlier count is corrected by the deaths since, unless counting again is cheaper.
 	since := slots.deaths - min(slots.deaths, word/postings.MaxSlots)
 	switch {
 	case word == 0 || since > uint64(len(slots.dead)) || int(since)*seekCost > int(list.Count):

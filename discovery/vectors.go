@@ -165,6 +165,8 @@ func (s *vectorSpace) waiting(most int) []uint32 {
 		at := (s.next/64 + i) % words
 
 		w := s.waits[at]
+
+		// The bits before next come with the next call.
 		if i == 0 {
 			w &^= 1<<(s.next%64) - 1
 		}

@@ -71,6 +71,7 @@ func (d *DividedRate) uses(caller Caller) []rateUse {
 func (d *DividedRate) Allow(caller Caller) (wait time.Duration, ok bool) {
 	now := time.Now()
 
+	// The narrowest part comes first, so that a caller beyond its part uses up no wider one.
 	for _, use := range d.uses(caller) {
 		if _, wait, ok := d.rates.Take(use.key, use.rate, now, 1); !ok {
 			return wait, false

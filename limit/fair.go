@@ -48,6 +48,7 @@ func NewFair(cfg FairConfig) *Fair {
 // the work has waited for too long, and ctx's if that ends meanwhile. leave gives the slot
 // back; to call it twice is harmless.
 func (f *Fair) Enter(ctx context.Context, caller Caller) (leave func(), err error) {
+	// The places bound the work that waits, so work without a place is never queued.
 	release, refused := f.places.Take(caller, 1)
 	if refused != nil {
 		return nil, refused
@@ -139,6 +140,7 @@ func (f *Fair) dispatch() {
 	for turn := f.turns.Front(); turn != nil && f.taken < f.cfg.Slots; {
 		of, next := turn.Value.(*party), turn.Next()
 
+		// A party at its bound keeps its turn, and others pass it.
 		if of.taken < f.cfg.PerParty {
 			f.taken++
 			of.taken++

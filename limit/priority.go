@@ -85,6 +85,7 @@ func (p *Priority) enqueue(class Class) *waiter {
 
 	p.waiting++
 	if p.waiting > p.cfg.Waiting {
+		// The newest work of the lowest class may be this work itself.
 		p.settle(p.least(), ErrShed)
 	}
 
@@ -109,6 +110,7 @@ func (p *Priority) await(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	// Without a place the verdict has been given, between the end of the wait and the lock.
 	if w.place != nil {
 		p.settle(w, cause)
 	}

@@ -98,6 +98,7 @@ func (r *Rates[K]) wait(ctx context.Context, key K, of Rate) error {
 		return nil
 	}
 
+	// The wait would be in vain, and the token is for the next caller.
 	if end, bound := ctx.Deadline(); bound && time.Until(end) < delay {
 		giveBack()
 		return context.DeadlineExceeded

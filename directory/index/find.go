@@ -92,7 +92,9 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 				budget = min(budget, plan.most)
 				found, last, more = x.scan(plan.along, m, last, now, budget, want)
 				plan.most -= budget
-				want = maxScan // not all were visible: no more of small holds
+
+				// The reader sees not all of the first matches, so short holds would not fill the page.
+				want = maxScan
 			} else if found, more = x.collectByPrefix(plan.byPrefix, m, last, now, plan.size/2); more {
 				plan.most = math.MaxInt // it gave up
 			}

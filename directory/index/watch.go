@@ -79,12 +79,15 @@ type Watcher struct {
 func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	v.log.subscribe()
 
+	// The log keeps changes before the indexes record expiries in it.
 	for _, x := range v.indexes() {
 		x.startExpiry()
 	}
 
 	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next,
 		close: sync.OnceFunc(v.log.unsubscribe)}
+
+	// A token of another run, or of changes that were dropped, is no place to go on from.
 	if behind.log != v.log.id || !v.log.contains(behind.next) {
 		w.at, w.initial = v.log.position(), &initialScan{}
 	}
@@ -157,6 +160,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 	default:
 	}
 
+	// Another waiting goroutine takes over the deadlines.
 	defer func() {
 		if minds {
 			log.expiryToken <- struct{}{}
@@ -169,6 +173,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 			keeper, due = nil, time.After(v.expire())
 		}
 
+		// The expiries are recorded before, so that their changes end the wait at once.
 		wake := log.wakeAfter(at)
 		switch {
 		case wake == nil:
@@ -240,6 +245,7 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 			}
 		}
 
+		// The buffer would otherwise keep replaced entries in memory until the next changes.
 		clear(w.changes[:n])
 	}
 

@@ -103,6 +103,7 @@ func (c *cache) get(raw []byte) *Schema {
 
 	s, ok := c.old[string(raw)]
 	if ok {
+		// A schema that is used again survives the next change of generations.
 		c.add(string(raw), s)
 	}
 

@@ -162,6 +162,8 @@ func (c *compiler) subschema(p place, within scope, at string) (*subschema, erro
 	}
 
 	s.resource = r.scope.resource
+
+	// Parents are read before their parts, so the first schema of a resource is its root.
 	if s.resource.root == nil {
 		s.resource.root = s
 	}
@@ -353,6 +355,7 @@ func (r *reader) list(name string, value uint32) (all []*subschema, err error) {
 		all = append(all, s)
 	}
 
+	// Drafts before 2020-12 allow an empty array of items.
 	if len(all) == 0 && !r.scope.draft.arrayItems {
 		return nil, r.fail(at, "must have at least one schema")
 	}
@@ -489,6 +492,7 @@ func (r *reader) additionalItems(name string, value uint32) error {
 		return nil
 	}
 
+	// It is compiled all the same, because a reference may lead into it.
 	_, err := r.sub(name, value)
 
 	return err
@@ -606,6 +610,7 @@ func (r *reader) bound(name string, value uint32) error {
 	}
 
 	if exclusive && r.scope.draft.exclusiveFlags {
+		// In draft 4 the keyword is a flag of the bound beside it, and no bound itself.
 		if err := r.is(name, value, "a boolean", 't', 'f'); err != nil {
 			return err
 		}
@@ -732,9 +737,11 @@ func instructions(re *syntax.Regexp) int {
 	}
 
 	if re.Op == syntax.OpRepeat {
+		// Max is -1 for a repetition without end, which is a loop and not written out.
 		size *= max(re.Min, re.Max, 1)
 	}
 
+	// Products of nested repetitions would overflow without the bound.
 	return min(size, 1<<40)
 }
 

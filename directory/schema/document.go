@@ -76,6 +76,7 @@ func (d *document) read(decoder *jsontext.Decoder, depth int) error {
 		return fmt.Errorf("nested deeper than %d", maxDepth)
 	}
 
+	// The node takes its place before its parts are read, because they follow it in preorder.
 	at := uint32(len(d.nodes))
 	d.nodes = append(d.nodes, node{})
 
@@ -232,6 +233,8 @@ func (d *document) member(at uint32, name string) (value uint32, found bool, ste
 		}
 
 		d.index[at] = names
+
+		// The caller that needs the index first pays for making it.
 		steps = int(count)
 	}
 

@@ -44,12 +44,14 @@ func (s *Schema) validate(value []byte, violations int, budget *Budget) ([]direc
 		return nil, s.unusableErr
 	}
 
+	// Reading is charged as well, because a large value costs time under any schema.
 	if budget.steps -= len(value) / readBytes; budget.steps < 0 {
 		return nil, ErrBudget
 	}
 
 	doc, err := parse(value)
 
+	// A number of too many digits is a fault of the value and not of the schema.
 	var long *numberError
 	if errors.As(err, &long) {
 		return []directory.Violation{{Pointer: long.at, Detail: long.Error()}}, nil
@@ -167,6 +169,7 @@ func (e *evaluation) spend(steps int) bool {
 // apply applies a schema to a value. It reports whether the value is valid, and adds
 // the evaluated parts to seen unless that is nil. It ends once enough is found.
 func (e *evaluation) apply(s *subschema, at uint32, seen *evaluated) bool {
+	// A schema may refer to itself without end, and the stack would be exhausted before the budget.
 	if e.nesting++; e.nesting > maxNesting {
 		e.steps = -1
 	}
@@ -181,6 +184,7 @@ func (e *evaluation) apply(s *subschema, at uint32, seen *evaluated) bool {
 		return e.fail("is not allowed")
 	}
 
+	// The outermost resource decides, so one that follows itself needs no second entry.
 	if s.resource != nil && (len(e.dynamic) == 0 || e.dynamic[len(e.dynamic)-1] != s.resource) {
 		e.dynamic = append(e.dynamic, s.resource)
 		defer func() { e.dynamic = e.dynamic[:len(e.dynamic)-1] }()
@@ -196,6 +200,7 @@ func (e *evaluation) apply(s *subschema, at uint32, seen *evaluated) bool {
 
 	valid := a.run() && e.steps >= 0
 
+	// A schema that fails evaluates nothing for the schemas around it.
 	if valid && seen != nil && a.seen != seen {
 		seen.merge(a.seen)
 	}
@@ -208,6 +213,7 @@ func (e *evaluation) failMissing(name, because string) {
 	e.enterMember([]byte(name))
 	defer e.leave()
 
+	// An attempt keeps no words, so none are made.
 	if e.found.attempt {
 		e.fail("")
 		return
@@ -284,6 +290,8 @@ func (a *application) assertType() bool {
 		is = typeString
 	case '0':
 		is = typeNumber
+
+		// A number counts as an integer only where other numbers are excluded, which saves a look at its digits.
 		if a.s.types&typeInteger != 0 && a.s.types&typeNumber == 0 && isInteger(a.doc.bytes(a.at)) {
 			is = typeInteger
 		}
@@ -385,6 +393,7 @@ func (a *application) assertText() bool {
 
 // matches reports whether a text matches; ok is false if the budget is spent.
 func (e *evaluation) matches(p *pattern, text []byte) (matches, ok bool) {
+	// At worst the library tries every instruction at every byte.
 	if !e.spend(1 + p.size*len(text)/patternBytes) {
 		return false, false
 	}
@@ -425,6 +434,7 @@ func (a *application) assertNumber() bool {
 	}
 
 	if of := s.multipleOf; of != nil {
+		// Exact division takes time with the digits and exponents of both numbers.
 		a.spend(20 + 4*(len(text)+len(of.text)+abs(value.exponent)+abs(of.value.exponent)))
 
 		if !isMultiple(text, of.value, of.rational) {
@@ -554,6 +564,7 @@ func (e *evaluation) equal(a *document, at uint32, b *document, bt uint32) bool 
 			other += b.nodes[other].size
 		}
 	case '{':
+		// The counts are equal, so it is enough to look up the names of one side.
 		for _, name := range b.children(bt) {
 			value, found, steps := a.member(at, string(b.text(name)))
 			if !e.spend(steps) || !found || !e.equal(a, value, b, name+1) {
@@ -631,6 +642,7 @@ func (a *application) applyReferences() bool {
 	}
 
 	if a.s.dynamic {
+		// The outermost resource with the anchor wins: so an extension overrides the schema that it extends.
 		for _, resource := range a.dynamic {
 			if s := resource.dynamic[a.s.dynamicAnchor]; s != nil {
 				target = s
@@ -741,6 +753,7 @@ func (a *application) applyAny() bool {
 		case a.steps < 0:
 			return false
 		case valid && a.seen == nil:
+			// No schema asks for evaluated parts, so one match is enough.
 			return true
 		case valid:
 			matched = true
@@ -781,6 +794,7 @@ func (a *application) applyOne() bool {
 func (a *application) applyConditions() bool {
 	valid := true
 
+	// By itself, if asserts nothing, but the parts that it evaluates count.
 	if a.s.test != nil && (a.tracks || a.s.then != nil || a.s.otherwise != nil) {
 		matches, seen, _ := a.try(a.s.test)
 		next := a.s.otherwise
@@ -943,6 +957,7 @@ func (a *application) applyItem(i int, child uint32) (valid, matches bool) {
 		matches, _ = a.attempt(a.s.contains, child, nil)
 	}
 
+	// An item that contains matches is evaluated by it.
 	if a.seen != nil && (item != nil || matches) {
 		a.seen.add(i)
 	}
@@ -978,6 +993,8 @@ func (a *application) applyUnevaluated() bool {
 
 		valid = a.apply(rest, child, nil) && valid
 		a.leave()
+
+		// For the schemas around this one the part is evaluated.
 		a.seen.add(i)
 
 		if a.ended(valid) {

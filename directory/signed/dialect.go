@@ -76,6 +76,7 @@ func (d Dialect) readPreamble(structure Structure, payload []byte) (preamble, er
 		return preamble{}, fmt.Errorf("not a canonical %s", structure)
 	}
 
+	// The scan accepts several encodings of a number; the writer has one.
 	written := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
 	written = strictjson.AppendText(written, "iss", domain.IDString())
 

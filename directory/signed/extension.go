@@ -98,6 +98,7 @@ func (e Extension) validate() error {
 			errExtension, maxExtension, maxExtensionDepth)
 	}
 
+	// The parser would accept white space around the object, which no writer makes.
 	if e.object[0] != '{' || e.object[len(e.object)-1] != '}' {
 		return fmt.Errorf("%w: ext is not an object", errExtension)
 	}
@@ -153,6 +154,7 @@ func ExtensionBehind(listed, payload []byte) (Extension, error) {
 func parseExtension(tail []byte) (Extension, error) {
 	var extension Extension
 
+	// The order is fixed: ext, then crit.
 	if rest, found := bytes.CutPrefix(tail, []byte(`,"ext":`)); found {
 		object, err := leadingValue(rest)
 		if err != nil {

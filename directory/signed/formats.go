@@ -83,6 +83,7 @@ func (f Formats) Highest(structure Structure) uint {
 func (f Formats) Common(other Formats) Formats {
 	common := Formats{}
 
+	// A structure that f does not name is read in format 1 alone, which Normal leaves out.
 	for structure := range f {
 		for _, format := range f.Of(structure) {
 			if other.Reads(structure, format) {

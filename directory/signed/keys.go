@@ -99,6 +99,8 @@ func (k *KeyDocument) listed() []byte {
 	data = strictjson.AppendRaw(data, "mesh", strictjson.AppendStrings(nil, mesh))
 
 	data = strictjson.AppendRaw(data, "revoked", strictjson.AppendStrings(nil, k.Revoked))
+
+	// A document that says nothing by the member has the encoding of one without it.
 	if formats := k.Formats.Normal(); len(formats) > 0 {
 		data = strictjson.AppendRaw(data, "formats", AppendFormats(nil, formats))
 	}
@@ -124,6 +126,7 @@ func (k *KeyDocument) listed() []byte {
 
 // Key returns the key of that id, unless it is absent or revoked.
 func (k *KeyDocument) Key(id string) (SigningKey, error) {
+	// A revoked key may still be listed.
 	for _, r := range k.Revoked {
 		if r == id {
 			return SigningKey{}, ErrKeyRevoked
@@ -204,6 +207,7 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
 
+	// The listed members are encoded again, because json accepts other orders, white space and members.
 	if k.Extension, err = ExtensionBehind(k.listed(), payload); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}

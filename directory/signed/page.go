@@ -65,6 +65,8 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 	head, err := d.readPreamble(StructurePage, payload)
 
 	bare := &Page{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
+
+	// The caller can still check the origin and the signature, because all formats have the same preamble.
 	if errors.Is(err, ErrUnsupported) {
 		return bare, err
 	}
@@ -98,6 +100,7 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 		return nil, err
 	}
 
+	// It is judged last, so that a malformed page is the sender's fault in any dialect.
 	if err := d.Supports(StructurePage, page.Format, page.Extension); err != nil {
 		return bare, err
 	}
@@ -201,6 +204,7 @@ func (d Dialect) ParseHead(payload []byte) (*Head, error) {
 		return nil, errHead
 	}
 
+	// It is judged last, so that a malformed head is the sender's fault in any dialect.
 	if err := d.Supports(StructureHead, h.Format, h.Extension); err != nil {
 		return bare, err
 	}

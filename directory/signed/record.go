@@ -76,6 +76,7 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 		return "", err
 	}
 
+	// The dots stand in for parts that a malformed JWS lacks.
 	payload, err := directory.B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
 	if err != nil {
 		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
@@ -90,6 +91,7 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
 		member, err := openDisclosure(nil, text)
 
+		// A name may be in reg and in doc; the hash decides which one is disclosed.
 		object := "doc"
 		if _, ours := contents.reg.find(directory.HashOf(strictjson.BytesOf(text))); ours {
 			object = "reg"
@@ -214,9 +216,11 @@ func (o *opening) take(text string) error {
 	case !ours && !theirs:
 		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, member.Name)
 	case ours && o.disclosed[member.Name]:
+		// A holder could otherwise choose among two owners.
 		return fmt.Errorf("%w: %s is disclosed twice", errRecord, member.Name)
 	}
 
+	// A record must not carry a larger document than a registration may have.
 	if o.size += len(member.Name) + len(member.Value); o.size > directory.MaxDocument+maxReg {
 		return fmt.Errorf("%w: its members have over %d bytes", errRecord, directory.MaxDocument)
 	}

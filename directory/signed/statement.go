@@ -114,6 +114,7 @@ func (d *discloser) disclose(object string, member strictjson.Member) {
 		return
 	}
 
+	// The prefix separates these salts from other uses of the master salt, and zero bytes separate the parts.
 	d.json = append(d.json[:0], "adrec1\x00"...)
 	d.json = append(append(append(d.json, object...), 0), member.Name...)
 	d.mac.Reset()
@@ -214,6 +215,7 @@ func inOrder(hs []directory.Hash) []byte {
 		directory.B64.Encode(order[i].text[:], hs[i][:])
 	}
 
+	// The order of base64 text is not that of the bytes.
 	slices.SortFunc(order, func(a, b written) int { return bytes.Compare(a.text[:], b.text[:]) })
 
 	all := make([]byte, 0, len(hs)*sha256.Size)
@@ -267,6 +269,7 @@ func DisclosedTexts(ds []Disclosure, grant directory.Grant) []string {
 // HashDisclosures returns m: the SHA-256 over disclosures sorted as text and
 // joined by ~.
 func HashDisclosures(texts []string) directory.Hash {
+	// The caller's texts stay in the order of the record.
 	texts = slices.Clone(texts)
 	slices.Sort(texts)
 
@@ -347,6 +350,7 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		return nil, errStatement
 	}
 
+	// The scan accepts several encodings of a value; the writer has one.
 	*room = appendListed((*room)[:0], format, &change, Digests{reg, doc})
 
 	extension, err := ExtensionBehind(*room, payload)
@@ -370,6 +374,7 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		}
 	}
 
+	// It is judged last, so that a malformed statement is the sender's fault in any dialect.
 	if err := d.Supports(StructureStatement, format, extension); err != nil {
 		return bare, err
 	}

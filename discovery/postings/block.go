@@ -98,6 +98,7 @@ func (b *block) set(posting Posting) bool {
 		b.first, at.before = posting.Slot(), posting.Slot()
 	}
 
+	// The new posting and the distance of the one behind it are written, each in at most maxCells.
 	var room [2 * maxCells]cell
 
 	cs := appendCells(room[:0], posting.Slot()-at.before, posting.Weight())
@@ -128,8 +129,10 @@ func (b *block) sweep(alive Bitset) (gone int) {
 			gone++
 			continue
 		case gone == 0:
+			// No posting is gone yet, so the cells stay where they are.
 			to = i + 1
 		case to == 0:
+			// The first that stays begins the block, at distance 0.
 			b.first, before = at, at
 			fallthrough
 		default:
@@ -149,6 +152,7 @@ func (b *block) sweep(alive Bitset) (gone int) {
 // replace puts cells in the place of others.
 func (b *block) replace(from, to int, with []cell) {
 	if n := len(b.cells) - (to - from) + len(with); n > cap(b.cells) {
+		// There are many blocks and most never grow again, so they get little spare room.
 		b.cells = append(slices.Grow([]cell(nil), n+n/16), b.cells...)
 	}
 
@@ -167,6 +171,7 @@ func (b *block) cut(half int) block {
 			continue
 		}
 
+		// The cut follows a whole posting and never divides the steps to one.
 		if from, to, first = begin, i+1, slot; from >= half || slot == b.last {
 			break
 		}
@@ -177,6 +182,8 @@ func (b *block) cut(half int) block {
 	off := block{first, b.last, make([]cell, 0, len(b.cells)-to+1)}
 	off.cells = appendCells(off.cells, 0, b.cells[to-1].weight())
 	off.cells = append(off.cells, b.cells[to:]...)
+
+	// The head is copied, because the array of both would otherwise stay in memory.
 	b.cells, b.last = slices.Clone(b.cells[:from]), last
 
 	return off

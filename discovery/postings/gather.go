@@ -121,6 +121,8 @@ func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []
 		return 1
 	})
 	found := g.hits.all
+
+	// A pooled gatherer must not keep the index's lists in memory.
 	clear(g.from)
 	g.hits = hits{}
 	g.leads = nil
@@ -156,6 +158,7 @@ func (g *gatherer) window() {
 
 	g.look(ok)
 
+	// Each sought term counts with its most at first, which leaves few slots for the search of its weight.
 	for i := all; i < len(g.leads); i++ {
 		g.suppose(i, bar-g.rest[i+1])
 	}
@@ -165,6 +168,7 @@ func (g *gatherer) window() {
 	}
 
 	for _, low := range g.likely {
+		// The bar rises with each candidate that is kept.
 		if s := g.sums[low] - g.zero; s >= g.bar() {
 			g.offer(Hit{g.base + uint32(low), s})
 		}
@@ -204,6 +208,7 @@ func (g *gatherer) look(ok Bitset) {
 
 			low, wanted := 64*at+8*i, near[i/8]>>(8*(i%8))
 			for k, sum := range (*[8]uint32)(g.sums[low:]) {
+				// Each number is written and only the wanted ones are kept: a branch would often be mispredicted.
 				g.room[n] = uint16(low + k)
 				n += int(uint64(sum/enough) & (wanted >> k))
 			}
@@ -257,6 +262,7 @@ func (g *gatherer) weigh(i int) {
 // It returns false if postings behind these are left. It decodes cells inline because most of a
 // query's cost is here.
 func (c *cursor) weigh(sums *[Window]uint32, base, idf uint32) bool {
+	// For a place before the window the difference wraps around and is beyond Window.
 	slot := c.slot - base
 	for i, cell := range c.blocks[0].cells[c.at:] {
 		step, weight := uint32(cell)>>weightBits, uint32(cell)&MaxWeight

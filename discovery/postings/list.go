@@ -120,9 +120,11 @@ func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 		case n == 0:
 			continue
 		case to > 0 && n+len(l.blocks[to-1].cells) <= BlockCells*3/4:
+			// A joined block has room for more, so that the next posting does not split it.
 			l.blocks[to-1].join(&block)
 			continue
 		case cap(block.cells) > 2*n:
+			// The copy frees the memory of the cells that are gone.
 			block.cells = slices.Clone(block.cells)
 		}
 

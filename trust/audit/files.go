@@ -356,6 +356,8 @@ func (a *Log) rotate() error {
 	}
 
 	a.from = kept.Number
+
+	// The header precedes lines that wait, because a file begins with it.
 	a.pending = append([]logLine{header}, a.pending...)
 
 	return errors.Join(err, removeAll(gone), old.Close())
