@@ -268,7 +268,8 @@ func unfailed(result []byte) error {
 		}
 	)
 
-	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped) // only a task has a state
+	// Only a task has a state, so another result leaves both empty.
+	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped)
 	for _, state := range []string{own.Status.State, wrapped.Task.Status.State} {
 		switch strings.ToLower(strings.TrimPrefix(state, "TASK_STATE_")) {
 		case "failed", "rejected", "canceled", "cancelled":

@@ -64,7 +64,9 @@ func (r *resultReader) event() ([]byte, error) {
 	}
 
 	value := jsontext.Value(result)
-	if err := value.Compact(); err != nil { // its lines would be others than data
+
+	// Each line break in the value would begin another field of the event.
+	if err := value.Compact(); err != nil {
 		return nil, err
 	}
 

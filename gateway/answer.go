@@ -30,6 +30,7 @@ func refusalOf(resp *http.Response, own bool) error {
 	problem, ok := passing[resp.StatusCode]
 	switch {
 	case own && resp.StatusCode == 401:
+		// Without fields of the caller's own, the status is about this node's credentials, which the caller can't mend.
 		problem, ok = directory.AgentUnauthorized, true
 	case own && resp.StatusCode == 403:
 		problem, ok = directory.AgentForbidden, true
@@ -118,6 +119,8 @@ func retryAfter(text string) int {
 // operators also get the class of a failure to exchange anything, which is logged at a bounded rate.
 func (i *invocation) explain(ctx context.Context, err error) error {
 	var told *directory.Error
+
+	// explain alone sets Err to err. Such an error is of the exchange, and not the agent's answer.
 	if explained := explain(ctx, err); !errors.As(explained, &told) || told.Problem != directory.AgentFailed ||
 		told.Err != err { //nolint:errorlint // it is this error, not one like it
 		return explained
@@ -128,6 +131,7 @@ func (i *invocation) explain(ctx context.Context, err error) error {
 		return told
 	case rule == "", rule == RuleCertificate, rule == RuleIdentity:
 	default:
+		// The answer names the guard's rule, so it needs no class.
 		return told
 	}
 

@@ -40,6 +40,7 @@ func (i *invocation) split(ctx context.Context) (items []jsontext.Value, err err
 // an array of the outputs in the same order, or errors (AI-011). An item that is not
 // done when its time is over has a timeout error as its answer.
 func (i *invocation) batch(ctx context.Context, items []jsontext.Value) (*invoke.Reply, error) {
+	// The answer of an item is an element of an array, so no item streams.
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
 	limit := i.g.cfg.StreamTimeout
@@ -52,6 +53,9 @@ func (i *invocation) batch(ctx context.Context, items []jsontext.Value) (*invoke
 	for n, item := range items {
 		group.Go(func() error {
 			reply, err := i.item(within, bytes.TrimSpace(item), invoke.ItemAt(n))
+
+			// Without its caller the batch has no answer. The end of the batch's own time is an error of its items
+			// alone.
 			if err != nil && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -84,7 +88,8 @@ func (i *invocation) count(items []jsontext.Value) error {
 			len(items))
 	}
 
-	if i.in.More != nil { // each item is as dear as an invocation, and takes other callers' turns
+	// Each item is as dear as an invocation, and takes the turns of other callers.
+	if i.in.More != nil {
 		return i.in.More(len(items) - 1)
 	}
 
@@ -95,7 +100,8 @@ func (i *invocation) count(items []jsontext.Value) error {
 // answer streams, is refused.
 func (i *invocation) item(ctx context.Context, item []byte, at string) (reply *invoke.Reply, err error) {
 	defer func() {
-		if p := recover(); p != nil { // no server is below this goroutine to do it
+		// This goroutine has no server below it that recovers.
+		if p := recover(); p != nil {
 			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic",
 				fmt.Sprint(p), "stack", string(debug.Stack()))
 			reply, err = nil, directory.Refuse(directory.Internal,

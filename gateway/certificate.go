@@ -63,6 +63,7 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 		return nil
 	}
 
+	// A server with an SVID of a stranger may still have the host's certificate by web PKI.
 	if webErr := certs.VerifyWeb(chain, host, g.cfg.Roots); webErr != nil {
 		return refuse(RuleCertificate, errors.Join(webErr, err),
 			"%s shows a certificate that neither web PKI (%v) nor the registrant's domain certifies", host, webErr)

@@ -39,8 +39,8 @@ const (
 // GuardConfig names the targets that a Guard permits, and the authorities it trusts. The
 // zero value permits public addresses, and trusts the system's roots.
 type GuardConfig struct {
-	// Allow are address ranges, not reachable from the whole Internet, to which requests
-	// may go. What egress.Check closes for everybody stays closed.
+	// Allow are address ranges, not reachable from the whole Internet, to which requests may go. A range that
+	// egress.Check closes for everybody stays closed.
 	Allow []netip.Prefix
 	// Hosts are names, in lower case, that may be at any address but those.
 	Hosts []string
@@ -198,6 +198,7 @@ func (g *Guard) checkAddress(at netip.AddrPort, host string) error {
 		return refuse(RuleAddress, err, "%s: %v", host, err)
 	}
 
+	// A range that the operator allows may contain the members' own listeners, which no agent may have called.
 	if g.cfg.IsOwn != nil && g.cfg.IsOwn(at) {
 		return refuse(RuleAddress, nil, "%s: a member of this domain listens at %s", host, at)
 	}
@@ -258,6 +259,7 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 	// The transport doesn't end this with the request: another may use the connection.
 	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
+			// The address is judged as the connection is made: a name may resolve to another one than before.
 			at, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return refuse(RuleAddress, err, "%s is at %q, which is not an address", host, address)
@@ -272,7 +274,8 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 	}
 
 	defer func() {
-		if p := recover(); p != nil { // this goroutine is the transport's: no server is below it to do it
+		// The transport's goroutine has no server below it that recovers.
+		if p := recover(); p != nil {
 			raw.Close()
 			err = fmt.Errorf("the connection to %s panicked: %v\n%s", addr, p, debug.Stack())
 		}

@@ -79,6 +79,7 @@ type guarded struct {
 // RoundTrip implements http.RoundTripper. The exchange ends with its time, also
 // while the body is being read.
 func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+	// Each redirect comes here as well, so its target is judged like the first one.
 	if err := t.g.Check(r.URL); err != nil {
 		if r.Body != nil {
 			r.Body.Close()
@@ -106,6 +107,7 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	resp, err := t.g.transport(t.t).RoundTrip(r)
 	if err != nil {
+		// ended reads the state of ctx, which cancel changes.
 		err = ended(ctx, err)
 		cancel()
 
@@ -120,7 +122,7 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	// What is unpacked has the bound, and what is sent for it little more.
+	// The bound is for the unpacked body. The packed one may be little larger.
 	if resp.Body != sent {
 		sent.left += most/64 + 1<<10
 		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
@@ -179,6 +181,7 @@ func (b *body) Read(data []byte) (int, error) {
 		return 0, b.tooLarge()
 	}
 
+	// One byte over the bound shows that the answer is too large.
 	if int64(len(data)) > b.left+1 {
 		data = data[:b.left+1]
 	}

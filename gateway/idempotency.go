@@ -45,6 +45,7 @@ func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 		limit = i.g.cfg.StreamTimeout
 	}
 
+	// The lease outlasts the call: else a repetition could call the agent while the first call goes on.
 	claim := i.claim(limit)
 
 	kept, err := i.claimKey(ctx, claim)
@@ -114,6 +115,7 @@ func (i *invocation) claimKey(ctx context.Context, claim directory.Claim) (kept 
 		}
 	}
 
+	// One of the claims may have been applied. It is released, because nothing was sent to the agent.
 	i.settle(ctx, directory.Settlement{Key: claim.Key, Holder: claim.Holder, Release: true})
 
 	return nil, directory.Refuse(directory.Unavailable,
@@ -163,6 +165,7 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 	case err == nil && r.Stream == nil:
 		s.Answer = &directory.StoredAnswer{Status: r.Status, ContentType: r.ContentType, Body: r.Body}
 	case err == nil:
+	// A stream is not kept, so a repetition learns only that there was a call.
 	case !reached, problem == directory.AgentUnavailable, problem == directory.AgentRateLimited:
 		s.Release = true
 	case errors.As(err, &told):
@@ -175,6 +178,7 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 // settle stores the outcome of a call before its caller gets it. If that fails, the key
 // stays claimed, and a repetition is answered that the outcome is unknown.
 func (i *invocation) settle(ctx context.Context, settlement directory.Settlement) {
+	// A caller that has gone may repeat the request, and must find the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 

@@ -147,6 +147,7 @@ func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.
 		return nil, err
 	}
 
+	// A stream outlives this function, so its Close ends the call.
 	streams := false
 	defer func() {
 		if !streams {
@@ -173,6 +174,7 @@ func (i *invocation) begin(ctx context.Context) (*invoke.Reply, error) {
 			"this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
 	}
 
+	// A request whose proof is refused must not claim the key.
 	if !i.in.Proof.IsZero() {
 		if err := claims.Spend(ctx, i.in.Proof, i.in.ProofUntil); err != nil {
 			return nil, err
@@ -222,6 +224,7 @@ func (i *invocation) judge(ctx context.Context, size int, judge func(*schema.Bud
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
 func (i *invocation) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
+	// An input that is refused below has taken its turn: judging it was work for the caller, too.
 	release, err := i.g.rateLimits.enter(ctx, i.e, i.in.Party, patient)
 	if err != nil {
 		return nil, err
@@ -239,6 +242,7 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 		return nil, i.explain(ctx, err)
 	}
 
+	// The invocation holds its place at the agent until its stream is closed.
 	if reply.Stream != nil {
 		reply.Stream = &releasing{reply.Stream, release}
 		return reply, nil
@@ -295,6 +299,7 @@ func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invok
 
 	switch {
 	case directory.ProblemOf(err) == directory.Unavailable || ctx.Err() != nil:
+		// The node's shortage, or the caller's end, is no fault of the agent's.
 		return err
 	case err != nil:
 		return directory.Refuse(directory.AgentFailed,
@@ -370,9 +375,12 @@ func (i *invocation) setHeader(ctx context.Context, header http.Header) (own boo
 		header["Traceparent"] = trace
 	}
 
-	span.Inject(ctx, header) // if this node records the invocation; else it is no part of the caller's trace
+	// If this node records the invocation, its span takes the place of the caller's; else the node is no part of the
+	// trace.
+	span.Inject(ctx, header)
 
-	if i.in.Key != "" { // the agent knows all callers as this node: it must not take two callers' keys for one
+	// The agent knows all callers as this node, so it must not take the keys of two callers for one.
+	if i.in.Key != "" {
 		key := i.keyHash()
 		header.Set("Idempotency-Key", hex.EncodeToString(key[:]))
 	}
@@ -389,7 +397,8 @@ func (g *Gateway) passHeaders(entry *directory.Entry) []string {
 
 	before := ""
 	if entry.Origin != g.cfg.Domain {
-		before = entry.Origin.Name() + "/" // another domain's agent may have the name of one of ours
+		// Another domain's agent may have the name of one of ours.
+		before = entry.Origin.Name() + "/"
 	}
 
 	return slices.Concat(g.cfg.PassHeaders[before+entry.Agent], g.cfg.PassHeaders[before+entry.RID.String()])

@@ -13,7 +13,7 @@ import (
 var errStopping = directory.Refuse(directory.Unavailable,
 	"the node stops, and ends what is under way; the agent may have acted")
 
-// lifecycle ends a Gateway's calls and streams end before their time.
+// lifecycle ends a Gateway's calls and streams before their time.
 type lifecycle struct {
 	draining, closing context.Context
 	drain, end        context.CancelFunc
@@ -35,6 +35,7 @@ func (e *lifecycle) Drain() { e.drain() }
 // Close ends the pending calls and waits for them, until bound ends. No invocation
 // starts after it.
 func (e *lifecycle) Close(bound context.Context) error {
+	// No call may enter once the pending ones are awaited.
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()

@@ -34,8 +34,8 @@ func (g *Guard) checkPlain(target *url.URL) error {
 	return nil
 }
 
-// dialPlain connects to addr for http. It presents nothing and verifies nobody, so it ends at
-// this machine's own addresses, whatever a name resolves to.
+// dialPlain connects to addr for http. It presents no certificate and verifies none, so it connects to this machine's
+// own addresses alone, whatever a name resolves to.
 func (g *Guard) dialPlain(ctx context.Context, network, addr string, server server) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 

@@ -29,6 +29,7 @@ func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, 
 
 	asked := w.Operation
 	for session := i.g.sessions.take(i.sessionKey()); ; session = nil {
+		// The attempt before has replaced the operation by a tool of its session.
 		w.Operation = asked
 		use := &exchange{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, most: target.MaxBody, i: i}
 
@@ -65,6 +66,9 @@ func (i *invocation) ask(ctx context.Context, session *session, use *exchange, w
 	}
 
 	reply, err := replyOf(result)
+
+	// The tool may have a newer output schema than the remembered one. The list is read anew, before the answer is
+	// judged.
 	if err == nil && remembered && i.checkOutput(ctx, w, reply) != nil {
 		if tools, err := session.list(ctx); err != nil {
 			use.spoiled.Store(true)

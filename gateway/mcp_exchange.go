@@ -39,7 +39,9 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	x.sent.Store(true)
 
 	ctx, cancel := context.WithCancelCause(r.Context())
-	if r.Method == http.MethodDelete { // notify the server even if the caller has gone
+
+	// The server hears of the end of a session even if the caller has gone.
+	if r.Method == http.MethodDelete {
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 	} else {
 		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
@@ -106,8 +108,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// hold takes memory for bytes of an answer, and keeps the reason if there is none: the library
-// doesn't hand it on.
+// hold takes memory for bytes of an answer, and keeps the error for the caller, because the library doesn't return it.
 func (x *exchange) hold(bytes int64) error {
 	err := x.i.hold(bytes)
 	if err != nil {

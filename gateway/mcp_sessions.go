@@ -43,6 +43,8 @@ type sessionKey struct {
 func (i *invocation) sessionKey() sessionKey {
 	k := sessionKey{agent: agentKey{i.e.Origin, i.e.RID}, statement: i.e.Statement, endpoint: i.binding.Endpoint,
 		caller: i.in.Caller}
+
+	// The agent may know different callers by the header fields that are passed on.
 	if names := i.g.passHeaders(i.e); len(names) > 0 {
 		h := sha256.New()
 		for _, name := range names {
@@ -71,7 +73,7 @@ type session struct {
 	idle         *time.Timer  // ends it; the pool's
 }
 
-// A toolList is what a server lists as its tools.
+// A toolList is a server's list of its tools.
 type toolList struct {
 	tools   []tool
 	missing string // why there may be more of them; "" if the list is whole
@@ -118,7 +120,9 @@ func (s *session) listed() (toolList, bool) {
 // list asks the server for its tools.
 func (s *session) list(ctx context.Context) (toolList, error) {
 	before := s.read.Load()
-	s.fresh.Store(true) // a change that is announced from here on may be missing in the answer
+
+	// A change that is announced from here on may be missing in the answer.
+	s.fresh.Store(true)
 
 	listed, missing, err := listTools(ctx, s)
 	if err != nil {
@@ -228,6 +232,8 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 
 	return func(r *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancelCause(r.Context())
+
+		// The body is read after this function, so a timer ends the request instead of a deferred call.
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 
 		r = r.Clone(ctx)
@@ -247,6 +253,7 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 // must not be used again, has no caller, or is too large. If the kept sessions exceed
 // their bounds, leave ends the least recently used ones.
 func (p *sessions) leave(s *session, use *exchange) {
+	// From here on, last sends the library's own requests.
 	s.now.Store(nil)
 
 	var gone []*session
@@ -269,6 +276,7 @@ func (p *sessions) leave(s *session, use *exchange) {
 
 	p.mu.Unlock()
 
+	// end takes the lock, and may wait for a server.
 	for _, s := range gone {
 		p.end(s)
 	}
@@ -333,6 +341,7 @@ func (p *sessions) close(bound context.Context) error {
 		p.closing.Go(func() { _ = s.Close() })
 	}
 
+	// The sessions that end in the background need the lock.
 	p.mu.Unlock()
 	done := make(chan struct{})
 	go func() { p.closing.Wait(); close(done) }()

@@ -76,6 +76,7 @@ func (p *plans) of(entry *directory.Entry, redaction directory.Redaction) *plan 
 		return had
 	}
 
+	// The plan is made without the lock. If two callers make it at once, the later one is kept.
 	made := planOf(entry, is, redaction)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,6 +111,7 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 		}
 	}
 
+	// Schemas that the caller doesn't see judge its input all the same.
 	judging := p.contract
 	if p.whole != nil {
 		judging = p.whole

@@ -40,6 +40,8 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 	}
 
 	own := i.setHeader(ctx, r.Header)
+
+	// Each item of a batch is a request of its own to the agent.
 	if i.in.Key != "" && w.number != "" {
 		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
 	}
@@ -60,7 +62,8 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 
 	r.Header.Set("User-Agent", "roster-gateway")
 
-	resp, err := guarded{i.g.cfg.Guard, i.target()}.RoundTrip(r) // which follows no redirect
+	// RoundTrip follows no redirect, which could invoke another agent.
+	resp, err := guarded{i.g.cfg.Guard, i.target()}.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +90,7 @@ func readAnswer(resp *http.Response, most int64, hold func(int64) error) ([]byte
 
 	var body bytes.Buffer
 
+	// The declared length is at most most, and its memory was taken above.
 	body.Grow(int(declared) + bytes.MinRead)
 
 	if _, err := body.ReadFrom(io.LimitReader(from, most+1)); err != nil {
@@ -144,6 +148,7 @@ func (i *invocation) read(ctx context.Context, resp *http.Response) (*invoke.Rep
 		return nil, readErr
 	}
 
+	// The check of the syntax is judging, too: the body may be large.
 	valid := false
 	if err := i.judge(ctx, len(body), func(*schema.Budget) error {
 		valid = jsontext.Value(body).IsValid()

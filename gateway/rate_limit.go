@@ -68,6 +68,7 @@ func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, caller limit
 	agent := p.of(e)
 
 	if patient {
+		// The rate comes first, so that a call which waits for it holds no place.
 		if err := agent.rate.Wait(ctx, caller); err != nil {
 			return nil, notAsked(ctx)
 		}
@@ -148,7 +149,8 @@ func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 	}
 
 	if old, ok := p.all[key]; ok && old.concurrent == concurrent && old.perSecond == perSecond {
-		old.revision = entry.Statement // another change of the registration must not reset the quota
+		// Another change of the registration must not reset the quota.
+		old.revision = entry.Statement
 		return old
 	}
 

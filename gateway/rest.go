@@ -80,6 +80,7 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 		return nil, err
 	}
 
+	// The caller's own member could name another operation than the judged one.
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return m.Name == "operation" })
 
 	return strictjson.AppendObject(nil,
@@ -89,7 +90,8 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 // noError refuses a 2xx answer that contains an error (AI-035).
 func noError(body []byte, operation invoke.Operation) error {
 	if len(body) == 0 || body[0] != '{' || !bytes.Contains(body, []byte("error")) && !bytes.ContainsRune(body, '\\') {
-		return nil // it has no such member, however that is written
+		// The body has no such member, in whatever spelling.
+		return nil
 	}
 
 	var told struct {
@@ -99,6 +101,7 @@ func noError(body []byte, operation invoke.Operation) error {
 		return nil
 	}
 
+	// The member may be a part of the operation's output.
 	if operation.DeclaresOutput("error") {
 		return nil
 	}

@@ -32,7 +32,7 @@ type tokens struct {
 	all map[string]token
 }
 
-// A token is good until a time. An empty text means that there is none until then.
+// A token is good until a time. An empty text means that the source has no token until then.
 type token struct {
 	text  string
 	until time.Time
@@ -50,7 +50,9 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 	}
 
 	target, err := url.Parse(endpoint)
-	if err != nil || target.Scheme != "https" { // a bearer's token is shown to a verified server alone
+
+	// A bearer's token is shown to a verified server alone.
+	if err != nil || target.Scheme != "https" {
 		return ""
 	}
 
@@ -63,6 +65,7 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 		return had.text
 	}
 
+	// The source may be slow, so it is asked without the lock.
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 

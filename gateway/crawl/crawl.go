@@ -118,7 +118,8 @@ func Fetch(ctx context.Context, guard *gateway.Guard, at *url.URL, last *Result)
 			return nil, err
 		}
 
-		result.etag, result.modified = "", "" // those of the first page say nothing of the others
+		// The tags of the first page say nothing of the others, so a document of several pages is always fetched.
+		result.etag, result.modified = "", ""
 	}
 }
 
@@ -203,8 +204,7 @@ func freshness(h http.Header) time.Duration {
 	return min(max(fresh, minFresh), maxFresh)
 }
 
-// next is the page that follows one; nil if none does. It is at the same
-// authority.
+// next returns the URL of the following page; nil for the last one. It is at the same authority.
 func next(answer *gateway.Answer) (*url.URL, error) {
 	for _, link := range strings.Split(strings.Join(answer.Header.Values("Link"), ","), ",") {
 		target, params, _ := strings.Cut(strings.TrimSpace(link), ">")

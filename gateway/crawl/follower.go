@@ -70,6 +70,7 @@ func (f *Follower) Run(ctx context.Context) {
 			wait = retryAfter
 			f.Contain(func() { wait = f.crawl(ctx) })
 		} else {
+			// Another leader may change the registrations, so the next crawl compares all of them.
 			f.last = nil
 		}
 
@@ -122,6 +123,8 @@ func (f *Follower) apply(ctx context.Context, result *Result) error {
 			unchanged = append(unchanged, directory.Renewal{RID: held.RID, Lifetime: result.Lease()})
 		default:
 			err := f.register(ctx, caller, agent, result.Lease())
+
+			// The directory would take no other agent either.
 			if isUnavailable(err) {
 				return err
 			}
@@ -138,6 +141,7 @@ func (f *Follower) apply(ctx context.Context, result *Result) error {
 		}
 	}
 
+	// Each listed agent was taken out above.
 	for _, held := range registered {
 		_, err := f.Registry.Remove(ctx, directory.RemoveRequest{Caller: caller, RID: held.RID})
 		if isUnavailable(err) {

@@ -80,6 +80,8 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 
 	for n, raw := range listed {
 		all[n] = s.agent(raw)
+
+		// The bound holds before the next document is made.
 		if s.made > maxSplit(len(body)) {
 			return nil, directory.Refuse(directory.TooLarge,
 				"the documents of its agents, with the parts common to all, have over %d bytes",
@@ -335,6 +337,7 @@ func objection(members []strictjson.Member) error {
 		name := d.StackPointer().LastToken()
 		kind, n := d.StackIndex(d.StackDepth())
 
+		// Names and values alternate in an object. Behind a name, n is odd.
 		isName := kind == '{' && n%2 == 1
 		switch {
 		case schema == 0 && isName && (name == "inputs" || name == "outputs") && d.PeekKind() == '{':
