@@ -24,7 +24,8 @@ func audienceOf(
 	var refused *apiclient.Error
 
 	switch {
-	case errors.As(err, &refused) && refused.Status < 500: // forbidden, or gone meanwhile
+	// The caller may not know the audience, or the registration has ended since it was read.
+	case errors.As(err, &refused) && refused.Status < 500:
 		return nil
 	case err != nil:
 		session.Note("cannot show to which peers it is sent: %s", cli.FailureOf(err).Message)
@@ -40,19 +41,23 @@ const stateLocal = "local"
 // addAudience adds who outside the domain sees a registration.
 func addAudience(add func(by, member, value string), visibility string, sent *apiclient.Audience) {
 	if visibility == "" && sent != nil {
-		visibility = sent.Visibility // it is the default
+		// A registration without a visibility of its own has the domain's default.
+		visibility = sent.Visibility
 	}
 
 	switch {
 	case visibility == "":
 	case visibility == visibleInDomain:
 		add(byDirectory, "visibility", visibility+" (no other domain sees it)")
+
+	// Without the audience, only the intent of the registrant is known.
 	case sent == nil:
 		add(byDirectory, "visibility", visibility+" (as far as policy and the peerings let them see it)")
 	default:
 		add(byDirectory, "visibility", visibility)
 	}
 
+	// The visibility alone says that no peer gets it; a row for each peer would repeat that.
 	if sent == nil || visibility == visibleInDomain {
 		return
 	}

@@ -90,6 +90,7 @@ func changeAtOrigin(session *connect.Session, response *apiclient.Error, args []
 
 	at, err := url.Parse(response.OriginHref)
 	if err != nil {
+		// The saved context can still be found by the domain alone.
 		at = &url.URL{}
 	}
 
@@ -108,6 +109,7 @@ func changeAtOrigin(session *connect.Session, response *apiclient.Error, args []
 		return failure
 	}
 
+	// The line is made to be pasted into a shell, and some of its words come from the directory.
 	for _, arg := range args {
 		words = append(words, cli.ShellQuote(arg))
 	}

@@ -31,12 +31,12 @@ import (
 type delivery struct {
 	sender *webhook.Sender
 	name   string // of the journal
-	watch  string // whose changes these are, as its filters say
+	watch  string // the command's name and filters
 	lock   *os.File
 	file   *os.File
 	lines  int // since the journal was written whole
 
-	begun   bool // the first state is complete: what comes behind it is a change
+	begun   bool // the first state is complete, so that later events are changes
 	lastID  string
 	known   map[string]delivered // by rid
 	pending *webhook.Message     // not taken by the receiver, as far as the journal says
@@ -47,14 +47,14 @@ type delivery struct {
 type delivered struct {
 	Agent  string `json:"agent"`
 	Origin string `json:"origin"`
-	Hash   string `json:"hash"` // of all that is not true of a moment only
+	Hash   string `json:"hash"` // of the members that a refresh doesn't change
 }
 
 // A line of the journal. A message stands in the line of the change that it is about.
 type line struct {
 	Watch   string           `json:"watch,omitempty"` // in the first line
 	RID     string           `json:"rid,omitempty"`
-	Known   *delivered       `json:"known,omitempty"` // nil for one that is gone
+	Known   *delivered       `json:"known,omitempty"` // nil after its removal
 	Message *webhook.Message `json:"message,omitempty"`
 	Taken   string           `json:"taken,omitempty"`  // the ID of the message that the receiver took
 	Resume  string           `json:"resume,omitempty"` // the event behind which the stream goes on
@@ -64,7 +64,7 @@ type line struct {
 // maxLines bounds the lines of the journal beyond one for each registration.
 const maxLines = 10_000
 
-// openDelivery opens the journal of a watch, and makes one if there is none.
+// openDelivery opens the journal of a watch, and makes it if it doesn't exist.
 func openDelivery(sender *webhook.Sender, name, watch string) (*delivery, error) {
 	d := &delivery{sender: sender, name: name, watch: watch, known: map[string]delivered{}}
 
@@ -93,7 +93,9 @@ func (d *delivery) open() (err error) {
 
 	for i, one := range bytes.SplitAfter(text, []byte("\n")) {
 		if !bytes.HasSuffix(one, []byte("\n")) {
-			break // the end, or a line that was cut off
+			// A command that was killed can leave a part of a line. Its message was not sent: messages are synced
+			// first.
+			break
 		}
 
 		var l line
@@ -109,6 +111,7 @@ func (d *delivery) open() (err error) {
 		d.apply(&l)
 	}
 
+	// From here on the file ends with a whole line: behind a part of one, the next line would be malformed.
 	return d.compact()
 }
 
@@ -148,6 +151,7 @@ func (d *delivery) apply(l *line) {
 
 // compact writes the journal whole.
 func (d *delivery) compact() error {
+	// The first line has the pending message, because a removed registration has no line of its own.
 	lines := []line{{Watch: d.watch, Resume: d.lastID, Current: d.begun, Message: d.pending}}
 
 	for _, rid := range slices.Sorted(maps.Keys(d.known)) {
@@ -163,12 +167,14 @@ func (d *delivery) compact() error {
 		}
 	}
 
+	// The file is replaced in one step, so that a crash leaves the old journal or the new one.
 	err := trust.WriteFile(d.name, text.Bytes(), 0o600)
 	if err != nil {
 		return keepFailed(err)
 	}
 
 	if d.file != nil {
+		// The open file is the replaced one, and lines that are appended to it would be lost.
 		_ = d.file.Close()
 	}
 
@@ -200,6 +206,7 @@ func (d *delivery) keep(l *line) error {
 		return err
 	}
 
+	// Memory follows the file: a change that could not be kept comes again after a restart.
 	d.apply(l)
 
 	if d.lines++; d.lines > len(d.known)+maxLines {
@@ -222,7 +229,7 @@ func (d *delivery) flush(ctx context.Context) error {
 	return d.keep(&line{Taken: d.pending.ID})
 }
 
-// change keeps a change, and delivers it if it is one that comes behind the first state.
+// change keeps a change, and delivers it unless it belongs to the first state.
 func (d *delivery) change(ctx context.Context, l *line, kind string, data jsontext.Value) error {
 	if d.begun {
 		l.Message = &webhook.Message{ID: "msg_" + rand.Text(), Type: "agent." + kind, At: time.Now().UTC(), Data: data}
@@ -244,10 +251,11 @@ func (d *delivery) change(ctx context.Context, l *line, kind string, data jsonte
 	return d.flush(ctx)
 }
 
-// take takes an event of the watch, and delivers what it changes.
+// take applies an event of the watch, and delivers the change.
 func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error {
 	switch event.Kind {
 	case apiclient.EventReset:
+		// The registrations that come again are noted from here on, so that current finds those that ended.
 		d.again = map[string]bool{}
 		return nil
 
@@ -255,6 +263,7 @@ func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error 
 		return d.shown(ctx, event)
 
 	case apiclient.EventRemoved:
+		// The receiver never got a registration that the journal doesn't have, so its end is no change.
 		if _, known := d.known[event.Removed.RID]; !known {
 			return nil
 		}
@@ -268,7 +277,7 @@ func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error 
 	return nil
 }
 
-// shown takes a registration as it is now.
+// shown applies the present state of a registration.
 func (d *delivery) shown(ctx context.Context, event *apiclient.WatchEvent) error {
 	rid := event.Item.Href[strings.LastIndexByte(event.Item.Href, '/')+1:]
 
@@ -287,6 +296,7 @@ func (d *delivery) shown(ctx context.Context, event *apiclient.WatchEvent) error
 	kind := apiclient.EventAdded
 
 	switch {
+	// The state after a reset repeats known registrations, and the hash leaves out changes by a refresh.
 	case before == now:
 		return nil
 	case known:
@@ -296,7 +306,7 @@ func (d *delivery) shown(ctx context.Context, event *apiclient.WatchEvent) error
 	return d.change(ctx, &line{RID: rid, Known: &now, Resume: event.ID}, kind, event.Data)
 }
 
-// current ends the state that follows a reset: what was not sent again ended while nothing was received.
+// current ends the state that follows a reset. Registrations that did not come again ended in between.
 func (d *delivery) current(ctx context.Context, id string) error {
 	for _, rid := range slices.Sorted(maps.Keys(d.known)) {
 		if d.again[rid] {
@@ -305,6 +315,7 @@ func (d *delivery) current(ctx context.Context, id string) error {
 
 		before := d.known[rid]
 
+		// The stream has no event of this removal any more, so the message is made from the journal.
 		data, err := json.Marshal(struct {
 			Agent  string `json:"agent"`
 			RID    string `json:"rid"`
@@ -315,6 +326,7 @@ func (d *delivery) current(ctx context.Context, id string) error {
 			return err
 		}
 
+		// The line names no event: after a crash here, the old position leads to a new reset or to the missed events.
 		if err := d.change(ctx, &line{RID: rid}, apiclient.EventRemoved, data); err != nil {
 			return err
 		}
@@ -325,8 +337,7 @@ func (d *delivery) current(ctx context.Context, id string) error {
 	return d.keep(&line{Resume: id, Current: true})
 }
 
-// momentary are the members of a provenance that say when and how a node got a registration, and its deadline,
-// which each refresh moves.
+// momentary are the members of a provenance that differ from node to node or change with each refresh.
 var momentary = []string{"expires_at", "received_at", "received_from", "revision", "verification", "origin_service"}
 
 // hashOf returns a hash of a registration that is the same at each node and after each refresh.

@@ -184,6 +184,7 @@ func candidateTable(console *cli.Console, all []apiclient.Candidate, evidence bo
 	for i := range all {
 		candidate := &all[i]
 
+		// A row has room for one endpoint; -o json has the others.
 		var binding apiclient.Binding
 		if len(candidate.Bindings) > 0 {
 			binding = candidate.Bindings[0]

@@ -25,10 +25,13 @@ import (
 func (r *registrant) recogniseKind() {
 	members, err := strictjson.ParseObject(r.keeper.Document)
 	if err != nil || r.keeper.Options.Kind != "" {
-		return // the directory says what is wrong with the document
+		// The directory names the faults of a document that can't be parsed.
+		return
 	}
 
 	kind, certain := kinds.Recognise(members)
+
+	// A wrong guess would have a valid document refused, so an uncertain one is not used.
 	if !certain || kind == directory.KindAD {
 		return
 	}
@@ -55,8 +58,11 @@ func (r *registrant) addTools(ctx context.Context, asked *connect.FetchOptions) 
 	var invalid *directory.Error
 
 	switch {
+	// An invalid document is refused without --tools as well, so that the hint would mislead.
 	case errors.As(err, &invalid):
 		return err
+
+	// The user asked for the tools, so nothing is registered without them. An import warns, for its other documents.
 	case err != nil:
 		return cli.Failed(cli.ExitFailed, "%s; nothing was registered", cli.FirstLine(err.Error())).
 			WithHint("Without --tools the server is registered without its tools.")
@@ -95,7 +101,7 @@ func (r *registrant) noteIgnored(reply *apiclient.Reply) {
 	}
 }
 
-// A claim is what a document says that readers may not find or reach.
+// A claim is the part of a document that readers may not find or reach.
 type claim struct {
 	protocols []string
 	endpoints []string
@@ -105,6 +111,7 @@ type claim struct {
 func (r *registrant) claims() (found claim) {
 	kind, err := directory.ParseKind(r.keeper.Options.Kind)
 	if err != nil {
+		// A newer directory may accept kinds that this release doesn't know.
 		return claim{}
 	}
 
@@ -152,6 +159,7 @@ const (
 // noteEndpoints notes endpoints that are not https or whose host doesn't resolve on this
 // machine. The directory itself resolves no name that a registrant gave it.
 func (r *registrant) noteEndpoints(ctx context.Context, endpoints []string) {
+	// All names share one deadline, so that a silent resolver delays the command once.
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 
@@ -160,7 +168,8 @@ func (r *registrant) noteEndpoints(ctx context.Context, endpoints []string) {
 	for _, endpoint := range endpoints[:min(len(endpoints), maxEndpoints)] {
 		target, err := url.Parse(endpoint)
 		if err != nil || target.Hostname() == "" {
-			continue // such as a package URL
+			// Some endpoints have no host, such as package URLs.
+			continue
 		}
 
 		if target.Scheme == "http" || target.Scheme == "ws" {

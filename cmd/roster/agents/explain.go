@@ -38,6 +38,7 @@ filter that excludes the agent, such as status or required_tags, or one of:
 		RunE: func(c *cobra.Command, args []string) error {
 			options.Query = args[0]
 
+			// The weights and words of an explanation are parts of the evidence.
 			options.Evidence = true
 			if err := checkQuery(c, options); err != nil {
 				return err
@@ -72,6 +73,7 @@ func explain(
 		return console.Print(cli.Answer{Body: found.Body, Items: "candidates", Table: scoreTable(found.Candidates)})
 	}
 
+	// An explanation is printed alone, without the candidates that the query found.
 	return console.PrintValue(found.Explanation, "", explanationTable(&found.Explanation))
 }
 

@@ -79,6 +79,7 @@ func export(ctx context.Context, session *connect.Session, id, origin string, as
 
 	document := contents.Document
 	if as == "" || as == document.Kind() {
+		// The import added the source; the document at the source doesn't have that member.
 		return session.PrintDocument(strictjson.AppendObject(nil, without(document.Members(), importedFrom)))
 	}
 
@@ -157,9 +158,11 @@ func (c *conversion) loseUninterpreted(document directory.Document) {
 	var names []string
 	for _, member := range document.Members() {
 		if member.Name == importedFrom {
+			// The import added this member, so that its absence is no loss.
 			continue
 		}
 
+		// A member without effect on the projection is not interpreted. This needs no list of members for each kind.
 		text := strictjson.AppendObject(nil, without(document.Members(), member.Name))
 
 		projection, err := kinds.Reproject(c.agent, directory.LoadDocument(document.Kind(), text))
@@ -171,7 +174,7 @@ func (c *conversion) loseUninterpreted(document directory.Document) {
 	c.lose(len(names) > 0, "members that the directory does not interpret: "+strings.Join(names, ", "))
 }
 
-// bindingsOf returns at most so many bindings of a protocol, and loses the other bindings.
+// bindingsOf returns the bindings of a protocol, up to limit, and loses the other bindings.
 // Without any the document would be unreachable, which is an error.
 func (c *conversion) bindingsOf(protocol string, limit int) ([]directory.Binding, error) {
 	var bindings []directory.Binding

@@ -60,6 +60,7 @@ func (im *importer) crawl(ctx context.Context, source string, last *crawl.Result
 			document: agent.Document.Bytes(),
 		}
 		if agent.Err != nil {
+			// A refused agent stays an item, so that the report shows it.
 			items[n].refuse(agent.Err)
 		}
 	}
@@ -75,6 +76,7 @@ func (im *importer) fetchItems(ctx context.Context, source string) ([]*item, err
 		return nil, cli.Usage("invalid source %.200q: URLs must be https", source)
 	}
 
+	// The URL becomes the source that the registrations record and publish.
 	if start.User != nil {
 		return nil, cli.Usage("invalid source %q: leave out the user name and password", source)
 	}
@@ -111,12 +113,14 @@ type listReader struct {
 
 func (l *listReader) readAll(ctx context.Context) ([]*item, error) {
 	for page := l.start; page != nil; {
+		// A registry can list pages without end, so these bounds are for all pages together.
 		if len(l.seen) == maxPages || len(l.items) > maxItems || l.size > maxPageBytes {
 			return nil, cli.Failed(cli.ExitFailed,
 				"the list at %s is too long: at most %d documents, %d pages and %d bytes",
 				l.start, maxItems, maxPages, maxPageBytes)
 		}
 
+		// A cursor that leads back would meet a bound in the end, with a misleading reason.
 		if l.seen[page.String()] {
 			return nil, cli.Failed(cli.ExitFailed, "the list at %s never ends: it leads back to %s", l.start, page)
 		}
@@ -166,6 +170,7 @@ func (l *listReader) addItems(body []byte) error {
 		return err
 	}
 
+	// A single document at a URL is no list, and its source has no number.
 	isList := len(onPage)+leftOut > 1 || len(l.seen) > 0
 	l.leftOut += leftOut
 
@@ -206,14 +211,19 @@ func isLatest(kind directory.Kind, i *item) bool {
 			Meta   map[string]jsontext.Value `json:"_meta"`
 		}
 	)
-	_ = json.Unmarshal(i.meta, &meta) // data of another shape says nothing of versions
+
+	// Metadata of another shape says nothing about versions, so these errors are ignored.
+	_ = json.Unmarshal(i.meta, &meta)
 	_ = json.Unmarshal(i.document, &document)
 
+	// Only in a server.json do these members tell the version's state.
 	if kind != directory.KindMCP {
 		document.Status, document.Meta = "", nil
 	}
 
 	versions := []version{document.Detail, {Status: document.Status}}
+
+	// Each registry has its own key in _meta, so all parts are read.
 	for _, raw := range slices.AppendSeq(slices.Collect(maps.Values(meta)), maps.Values(document.Meta)) {
 		var v version
 		_ = json.Unmarshal(raw, &v)
@@ -237,6 +247,8 @@ func nextPage(start *url.URL, body []byte) *url.URL {
 			SeedNext string `json:"next_cursor"` // the member's name in the first registries
 		} `json:"metadata"`
 	}
+
+	// A single document and an array have no cursor: they are the last page.
 	_ = json.Unmarshal(body, &list)
 
 	cursor := cmp.Or(list.Metadata.Next, list.Metadata.SeedNext)
@@ -244,6 +256,7 @@ func nextPage(start *url.URL, body []byte) *url.URL {
 		return nil
 	}
 
+	// The cursor is added to the first URL, so that no list leads to another host.
 	next := *start
 	query := next.Query()
 	query.Set("cursor", cursor)

@@ -39,6 +39,7 @@ func (f *follower) add(items []*item) {
 func (f *follower) run(ctx context.Context) {
 	retry := time.Duration(0)
 	for {
+		// One round serves the origin's caching and the shortest lease, so the earlier of the two counts.
 		wait := min(f.importer.crawled.Fresh, apiclient.RefreshDelay(f.registrar.granted))
 		if retry > 0 {
 			wait = retry
@@ -50,6 +51,7 @@ func (f *follower) run(ctx context.Context) {
 
 		err := f.update(ctx)
 		switch {
+		// An error after the end of ctx is an effect of that, not of the origin.
 		case ctx.Err() != nil:
 			return
 		case err == nil:
@@ -59,7 +61,9 @@ func (f *follower) run(ctx context.Context) {
 
 		retry = min(max(2*retry, apiclient.FirstRetry), apiclient.LastRetry)
 		f.registrar.console.Note("cannot follow the origin: %s; retrying", cli.FailureOf(err).Message)
-		f.registrar.closeIdle() // another connection may reach another node, with a newer certificate
+
+		// Another connection may reach another node, with a newer certificate.
+		f.registrar.closeIdle()
 	}
 }
 
@@ -67,6 +71,7 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) update(ctx context.Context) error {
 	listed, result, err := f.importer.crawl(ctx, f.source, f.importer.crawled)
 	if err != nil {
+		// While the origin is unreadable, no lease is extended: its agents expire unless it returns.
 		return err
 	}
 
@@ -80,6 +85,7 @@ func (f *follower) update(ctx context.Context) error {
 		}
 	}
 
+	// The list is made before registerAll adds its items, whose leases have just begun.
 	toRefresh := slices.Collect(maps.Values(f.items))
 
 	if err := f.registerAll(ctx, toRegister); err != nil {
@@ -87,12 +93,14 @@ func (f *follower) update(ctx context.Context) error {
 	}
 
 	if len(toRefresh) > 0 {
+		// The refresh drops the items that the directory refused for good. Those of this round are kept.
 		clear(f.items)
 		f.add(f.registrar.refresh(ctx, toRefresh))
 		f.add(registeredItems(toRegister))
 	}
 
-	f.importer.crawled = result // from here on an unchanged document needs no registrations
+	// Only a complete round counts: after a failure, the next one applies the whole document again.
+	f.importer.crawled = result
 
 	return nil
 }

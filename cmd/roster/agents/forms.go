@@ -85,6 +85,7 @@ func (conv *conversion) card(bindings []directory.Binding) []byte {
 		b = strictjson.AppendText(b, "name", capability.Name)
 		b = strictjson.AppendText(b, "description", cmp.Or(capability.Description, capability.Name))
 
+		// A card has no tags of its own, so each skill carries the agent's.
 		b = texts(b, "tags", union(capability.Tags, projection.Tags))
 		if of := conv.examplesOf(capability.Name); len(of) > 0 {
 			b = texts(b, "examples", of)
@@ -309,6 +310,7 @@ func splitEndpoint(endpoint string) (base, path string) {
 		base = endpoint
 	}
 
+	// An endpoint may have a query without a path.
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}

@@ -59,6 +59,7 @@ its last owner, operators and auditors.`,
 				return err
 			}
 
+			// The history comes first, because a registration that has ended can't be read any more.
 			if past {
 				return printHistory(c.Context(), session, client, args[0], origin, read)
 			}
@@ -109,7 +110,9 @@ type proofReader func(ctx context.Context, href string) (*apiclient.Reply, error
 // printProof prints the proof file of a registration as the directory made it.
 func printProof(ctx context.Context, session *connect.Session, read proofReader, href string) error {
 	reply, err := read(ctx, href)
-	if errors.Is(err, apiclient.ErrNotFound) { // the registration is there: it was shown before
+
+	// The registration was read before, so only the proof can be missing.
+	if errors.Is(err, apiclient.ErrNotFound) {
 		reason := strings.TrimSuffix(cli.FailureOf(err).Message, ".")
 
 		return cli.Failed(cli.ExitNotFound, "no proof: %s", reason).
@@ -129,6 +132,8 @@ func printHistory(
 	read apiclient.ReadOptions,
 ) error {
 	path := id
+
+	// A rid without a domain is used as it is: its registration may have ended, and then no lookup finds it.
 	if _, err := directory.ParseRID(id); err != nil || origin != "" {
 		found, err := get(ctx, session, client, id, origin, read)
 		if err != nil {

@@ -65,6 +65,7 @@ func (im *importer) run(ctx context.Context, source string) error {
 
 	im.check(items)
 
+	// The tools come before a dry run compares, so that it shows the differences that the import would make.
 	if im.tools {
 		if err := im.addTools(ctx, items); err != nil {
 			return err
@@ -83,6 +84,7 @@ func (im *importer) run(ctx context.Context, source string) error {
 	registrar := newRegistrar(im.session, client, im.options)
 	stopped := im.each(ctx, items, registrar.register)
 
+	// The report is the result of the import, so it comes before --keep runs on.
 	err = im.report(items, stopped)
 	if !im.keep || stopped != nil {
 		return err
@@ -107,6 +109,8 @@ func (im *importer) gather(ctx context.Context, source string) ([]*item, error) 
 		}
 
 		im.crawled = result
+
+		// Without --lt, the lease follows the origin's caching: agents that are no longer listed expire.
 		if im.options.Lifetime == 0 {
 			im.options.Lifetime = time.Duration(result.Lease()) * time.Second
 		}
@@ -124,11 +128,14 @@ func (im *importer) gather(ctx context.Context, source string) ([]*item, error) 
 func (im *importer) check(items []*item) {
 	sources := map[string]string{} // of the first document, by name
 	for _, i := range items {
-		if i.Result == refused { // unreadable
+		// An unreadable document keeps its reader's reason.
+		if i.Result == refused {
 			continue
 		}
 
 		i.Result = untried
+
+		// The signature comes first: checkItem adds a member that it doesn't cover.
 		im.verifySignature(i)
 
 		if err := im.checkItem(i); err != nil {
@@ -153,6 +160,7 @@ func (im *importer) checkItem(i *item) error {
 		return err
 	}
 
+	// The digest of the source is recorded by here, so that white space may be removed.
 	i.document = cli.FitDocument(i.document)
 
 	document, err := directory.ParseDocument(im.kind, i.document)
@@ -170,6 +178,7 @@ func (im *importer) checkItem(i *item) error {
 		return err
 	}
 
+	// The projection has no use here, but its faults are those of the registration.
 	_, err = kinds.Project(i.Agent, document)
 
 	return err
@@ -220,7 +229,8 @@ func (im *importer) each(ctx context.Context, items []*item, do func(context.Con
 
 		group.Go(func() error {
 			if inner.Err() != nil {
-				return nil // the group returns the first error
+				// The group returns the first error, and the item stays untried.
+				return nil
 			}
 
 			defer progress.Step()
@@ -229,6 +239,7 @@ func (im *importer) each(ctx context.Context, items []*item, do func(context.Con
 		})
 	}
 
+	// The end of ctx is joined, because items that are skipped after it report no error.
 	return errors.Join(group.Wait(), ctx.Err())
 }
 

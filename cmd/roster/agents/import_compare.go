@@ -41,6 +41,7 @@ func (im *importer) compare(ctx context.Context, items []*item) error {
 	client, err := im.session.Client()
 	if err == nil {
 		err = im.each(ctx, items, func(ctx context.Context, i *item) error {
+			// The directory is asked last, because its refusal replaces the result of the comparison.
 			return errors.Join(im.compareItem(ctx, client, i), im.askDirectory(ctx, client, i))
 		})
 	}
@@ -105,7 +106,9 @@ func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i
 		return nil
 	case err != nil:
 		return err
-	case found.Provenance.Verification.State != "local": // another domain's, which doesn't block the name
+
+	// Another domain's registration doesn't block the name.
+	case found.Provenance.Verification.State != "local":
 		i.Result = isNew
 		return nil
 	}
@@ -153,6 +156,7 @@ func differences(was, is directory.Document) []difference {
 
 	after := without(is.Members(), importedFrom)
 	for _, m := range before {
+		// An absent member has a nil value, which marks the removal.
 		if value, _ := strictjson.FindMember(after, m.Name); !bytes.Equal(value, m.Value) {
 			all = append(all, difference{m.Name, m.Value, value})
 		}

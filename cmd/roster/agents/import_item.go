@@ -36,7 +36,7 @@ type item struct {
 	Warnings  []string     `json:"warnings,omitempty"` // about parts that were skipped
 
 	document []byte
-	meta     []byte // a registry's own data about the document; nil for none
+	meta     []byte // a registry's own data about the document; may be nil
 }
 
 // refuse sets the result to refused, with the reason of err.

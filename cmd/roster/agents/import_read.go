@@ -33,6 +33,7 @@ func (im *importer) readItems(source string) ([]*item, error) {
 	for _, file := range files {
 		more, err := im.readCatalogue(file)
 		switch {
+		// A single file is the whole import, so its failure is the command's.
 		case err != nil && len(files) == 1:
 			return nil, err
 		case err != nil:

@@ -34,6 +34,7 @@ func (im *importer) recordSource(i *item) error {
 		value = strictjson.AppendText(value, "item", i.Source)
 	}
 
+	// The digest is of the document as it came, without the member that is added here.
 	sum := sha256.Sum256(i.document)
 
 	value = strictjson.AppendText(value, "sha256", hex.EncodeToString(sum[:]))
@@ -43,6 +44,7 @@ func (im *importer) recordSource(i *item) error {
 
 	value = append(value, '}')
 
+	// A member of that name would be a claim about another import, so it is replaced.
 	members = append(without(members, importedFrom), strictjson.Member{Name: importedFrom, Value: value})
 	i.document = strictjson.AppendObject(nil, members)
 
@@ -91,6 +93,7 @@ func (im *importer) verifySignature(i *item) {
 
 	keys := im.keys
 	if keys == nil {
+		// Without keys, the verification still tells unsigned cards from signed ones.
 		keys = &card.Keys{}
 	}
 
@@ -102,6 +105,8 @@ func (im *importer) verifySignature(i *item) {
 		i.Signature = "verified with key " + keyID
 	case unsigned && im.keys != nil:
 		i.Signature = "not verified: " + err.Error()
+
+	// An unsigned card has nothing to verify, and checkItem refuses a malformed one.
 	case unsigned || directory.ProblemOf(err) == directory.BadRequest:
 	case im.keys == nil:
 		i.Signature = "not verified: no --card-key"

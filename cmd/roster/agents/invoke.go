@@ -87,16 +87,20 @@ func (in *invocation) read(session *connect.Session, argument string) (err error
 			return err
 		}
 
-		in.input = bytes.TrimRight(in.input, "\r\n") // of the last line
+		// Editors end the last line of a file; that end is no part of the input.
+		in.input = bytes.TrimRight(in.input, "\r\n")
 	}
 
 	trimmed := bytes.TrimSpace(in.input)
+
+	// Only an object or an array is taken for JSON. A number or a word is text unless --json says otherwise.
 	looksJSON := len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[')
 
 	switch {
 	case len(trimmed) == 0:
 		return cli.Usage("INPUT is empty")
 	case in.isText, !in.isJSON && !looksJSON:
+		// A JSON string can't carry other bytes unchanged.
 		if !utf8.Valid(in.input) {
 			return cli.Failed(cli.ExitFailed, "INPUT is not UTF-8 text")
 		}
@@ -134,6 +138,7 @@ func (in *invocation) run(ctx context.Context, session *connect.Session) error {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("get", in.id))
 	}
 
+	// A stream that fails has outputs before the failure, and they are printed, too.
 	outputs, failed := reply.Outputs()
 	if err := printOutputs(session, outputs); err != nil {
 		return err
@@ -163,7 +168,7 @@ func printOutputs(session *connect.Session, outputs [][]byte) error {
 	return session.Print(cli.Answer{Body: list, Items: "outputs"})
 }
 
-// explainMissing tells an agent that doesn't exist from a node that invokes none.
+// explainMissing distinguishes an agent that does not exist from a node whose gateway is off.
 func (in *invocation) explainMissing(
 	ctx context.Context, session *connect.Session, client *apiclient.Client, err error,
 ) error {

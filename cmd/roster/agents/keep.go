@@ -17,6 +17,7 @@ func (r *registrant) keep(ctx context.Context) error {
 	defer stapler.stop()
 
 	r.keeper.Notify = func(event apiclient.KeepEvent) {
+		// Each other event means a new deadline or a new rid, which the old staple doesn't have.
 		if event.Kind != apiclient.KeepFailing {
 			stapler.renew(r.keeper.RID())
 		}

@@ -38,6 +38,7 @@ an error.`,
 		Example: "  roster lookup --cap 'summ*' --protocol a2a\n  roster lookup --origin alpha.test --all -o jsonl",
 		Args:    noQuery,
 		RunE: func(c *cobra.Command, _ []string) error {
+			// The zero value stands for the directory's default, so only Changed shows a given 0.
 			if c.Flags().Changed("count") && (options.Count < 1 || options.Count > index.MaxCount) {
 				return cli.Usage("--count must be 1 to %d, got %d; add --all to follow the pages",
 					index.MaxCount, options.Count)
@@ -201,8 +202,8 @@ func agentRow(agent *apiclient.Item, formatTime func(time.Time) string) []string
 	}
 }
 
-// noteEmpty says why a lookup found nothing: no agent of the domain is visible at all, or
-// none matches.
+// noteEmpty notes why a lookup found no agent: no agent of the domain is visible at all, or the filters
+// exclude all.
 func noteEmpty(
 	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.LookupOptions,
 ) {

@@ -34,6 +34,7 @@ func provenanceTable(
 		session.Time(provenance.ExpiresAt))
 	t.Add("origin", origin, position, session.Time(provenance.UpdatedAt))
 
+	// A registration without an export has no proof, so the table does without the page.
 	if page, err := fetchPage(ctx, client, r.Href); err == nil {
 		readers := "all peers"
 		if page.Audience != directory.Mesh {

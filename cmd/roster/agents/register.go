@@ -101,6 +101,8 @@ by its tools.`,
 				file:    args[1],
 				staple:  staple,
 			}
+
+			// The kind is recognised before addTools, which is for one kind only.
 			r.recogniseKind()
 
 			switch {
@@ -166,7 +168,7 @@ type registrant struct {
 	keeper  apiclient.Keeper
 	remove  bool   // when --keep ends
 	file    string // with the document; - for standard input
-	staple  string // file for the proof that travels with the agent; empty for none
+	staple  string // file for the proof that travels with the agent; may be empty
 }
 
 func (r *registrant) run(ctx context.Context, keep bool) (err error) {
@@ -189,6 +191,8 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 	}
 
 	r.noteVisibility(registered.Visibility)
+
+	// The endpoints come last, because their resolver may take its time.
 	r.noteEndpoints(ctx, claims.endpoints)
 
 	if !keep {

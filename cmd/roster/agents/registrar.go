@@ -75,6 +75,7 @@ func (r *registrar) noteGranted(done *apiclient.Registered) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	// All items are refreshed together, so the shortest lease sets the pace.
 	if r.granted == 0 || lifetime < r.granted {
 		r.granted = lifetime
 	}
@@ -107,12 +108,15 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 		}
 
 		r.console.Note("cannot refresh: %s; retrying", cli.FailureOf(err).Message)
-		r.closeIdle() // another connection may reach another node, with a newer certificate
+
+		// Another connection may reach another node, with a newer certificate.
+		r.closeIdle()
 
 		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return items
 		}
 
+		// The whole list is sent again, because a second refresh of an item does no harm.
 		results, err = r.client.RefreshMany(ctx, renewals)
 	}
 

@@ -53,6 +53,7 @@ func (s *stapler) stop() {
 
 // renew has the staple written now. One goroutine calls it.
 func (s *stapler) renew(rid string) {
+	// An older rid that was not taken is replaced, so that a slow directory never blocks the keeper.
 	select {
 	case <-s.rids:
 	default:
@@ -79,6 +80,8 @@ func (s *stapler) run(ctx context.Context) {
 		}
 
 		err := s.write(ctx, rid)
+
+		// An error after the end of ctx is an effect of that, and is not noted.
 		if ctx.Err() != nil {
 			return
 		}

@@ -163,7 +163,8 @@ func (t *transfer) run(ctx context.Context, session *connect.Session, client *ap
 		return err
 	}
 
-	if len(reply.Body) > 0 { // the offer
+	// Only the answer to an offer has a body.
+	if len(reply.Body) > 0 {
 		session.Note("%s", done)
 
 		return session.PrintBody(reply.Body)

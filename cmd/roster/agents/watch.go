@@ -76,8 +76,10 @@ A message that may have been sent before has the same webhook-id. The command en
 				}
 				defer w.delivery.close()
 
+				// The stream goes on behind the last event whose change is in the journal.
 				w.lastID = w.delivery.lastID
 
+				// The message that was pending comes before new events, so that the receiver gets changes in order.
 				if err := w.delivery.flush(c.Context()); err != nil {
 					return err
 				}
@@ -95,6 +97,7 @@ A message that may have been sent before has the same webhook-id. The command en
 
 // filters returns the filters of a watch, as on the command line.
 func filters(c *cobra.Command) string {
+	// Flags of the connection and the output don't select changes, so a position outlives their change.
 	own := &cobra.Command{}
 	addFilterFlags(own, &apiclient.LookupOptions{})
 
@@ -136,13 +139,15 @@ func (w *watcher) run(ctx context.Context) error {
 	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		received, err := w.follow(ctx)
 		switch {
+		// The end of --timeout is the regular end of a watch that was accepted.
 		case w.connected && errors.Is(ctx.Err(), context.DeadlineExceeded):
 			w.console.Note("Stopped watching, because the time of --timeout is over.")
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !w.connected, !apiclient.Temporary(err), errors.As(err, new(*outputError)):
-			return err // a first failure most often means that the command line is wrong
+			// A first failure most often means that the command line is wrong.
+			return err
 		case received:
 			wait = apiclient.FirstRetry
 		}
@@ -158,7 +163,8 @@ func (w *watcher) run(ctx context.Context) error {
 		w.disconnected = true
 		w.noted = err
 
-		w.closeIdle() // another connection may reach another node, with a newer certificate
+		// Another connection may reach another node, with a newer certificate.
+		w.closeIdle()
 
 		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return ctx.Err()
@@ -191,6 +197,8 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 	end := errors.New("the directory ended the stream")
 	for {
 		event, err := stream.Next()
+
+		// Heartbeats advance the position, too, so it is read even if the stream has ended.
 		w.lastID = stream.ID()
 
 		switch {
@@ -199,6 +207,7 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 		case err != nil:
 			return received, err
 		case event.Kind == "end":
+			// The stream ends after this event, and then for this reason.
 			end = fmt.Errorf("the directory ended the stream (%s)", event.Why)
 			continue
 		}
