@@ -66,6 +66,7 @@ func (c *CheckedClock) Confirm() {
 
 // Adopt takes the time of one that knows it, unless it is within MaxStep of Now.
 func (c *CheckedClock) Adopt(at time.Time) {
+	// Round(0) drops the monotonic reading, so that the wall times are compared.
 	if c.Now().Round(0).Sub(at.Round(0)).Abs() <= MaxStep {
 		return
 	}
@@ -131,6 +132,7 @@ func (c *CheckedClock) read() (now time.Time, step time.Duration) {
 		return due, ahead
 	}
 
+	// Slow drift is followed in small pieces, so that only a sudden departure is a step.
 	if count.Sub(c.counted) >= time.Second {
 		c.believe(wall, count)
 	}

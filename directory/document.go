@@ -133,6 +133,7 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 		return Document{}, err
 	}
 
+	// A projection leaves members out, which would be lost if it were written back.
 	if slices.ContainsFunc(members, func(m strictjson.Member) bool {
 		return m.Name == "projected" && string(m.Value) == "true"
 	}) {
@@ -232,6 +233,7 @@ func newDocument(kind Kind, members []strictjson.Member, raw []byte) (Document, 
 // usesSDJWT reports whether an object within raw has a member named as SD-JWT
 // names its own (RFC 9901, 4.2.4), and where.
 func usesSDJWT(raw []byte) (string, bool) {
+	// An escape may spell such a name, so a text with escapes is read as well.
 	if !bytes.Contains(raw, []byte("_sd")) && !bytes.Contains(raw, []byte("...")) &&
 		!bytes.Contains(raw, []byte(`\u`)) {
 		return "", false
@@ -244,6 +246,7 @@ func usesSDJWT(raw []byte) (string, bool) {
 			return "", false
 		}
 
+		// Names and values alternate in an object, so an odd number is that of a name.
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && in == '{' && n%2 == 1 {
 			if s := t.String(); s == "_sd" || s == "..." {
 				return string(d.StackPointer()), true

@@ -141,6 +141,7 @@ func cutQuoted(detail string) string {
 
 			begin = -1
 		default:
+			// A text is cut between characters, and never within an escape.
 			if i-begin <= maxQuoted && utf8.RuneStart(detail[i]) {
 				cut = i
 			}

@@ -22,6 +22,7 @@ func GrantOf(to Audience, redaction Redaction, doc Document) Grant {
 
 	kind := doc.Kind()
 
+	// A grant is complete only with all required members, even those that this document lacks.
 	grant := Grant{Audience: to, Doc: kind.required()}
 	for _, name := range []string{"agent", "kind", "owner"} {
 		if redaction.Allows(kind, "reg", name) {
@@ -47,6 +48,7 @@ func (g Grant) Allows(object, name string) bool {
 		return true
 	}
 
+	// Provenance is disclosed exactly when the owner is.
 	if object == "reg" && IsProvenanceMember(name) {
 		name = MemberOwner
 	}

@@ -14,6 +14,7 @@ type IdentityPattern struct{ text string }
 func ParseIdentityPattern(s string) (IdentityPattern, error) {
 	sample, err := s, error(nil)
 	if begins, ok := strings.CutSuffix(s, "*"); ok {
+		// An identity behind the prefix shows whether any can begin so.
 		sample = begins + "x"
 		if strings.HasSuffix(begins, "//") || !strings.HasSuffix(begins, "/") && !strings.HasSuffix(begins, "#") {
 			err = errIdentity // though a subject may end so

@@ -82,6 +82,7 @@ type coder struct {
 
 // all codes p, whose document has that text.
 func (c *coder) all(projection *Projection, doc string) {
+	// Lookups read these texts without the document, so none of them may refer to it.
 	c.filterable(projection)
 	c.doc = doc
 	c.shown(projection)
@@ -138,6 +139,7 @@ func each[T any](coder *coder, list *[]T) []T {
 		panic("not a projection")
 	}
 
+	// The elements keep the memory of their own lists for reuse.
 	if have := cap(*list); n > have {
 		*list = append((*list)[:have], make([]T, n-have)...)
 	}

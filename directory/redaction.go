@@ -88,6 +88,7 @@ func (s Redaction) Or(redaction Redaction) Redaction {
 }
 
 func (s Redaction) has(name string) bool {
+	// A name with a zero byte could match across the bounds of two names.
 	return !strings.Contains(name, "\x00") && strings.Contains(s.names, "\x00"+name+"\x00")
 }
 

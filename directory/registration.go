@@ -85,6 +85,8 @@ func ParseName(s string) (string, error) {
 	}
 
 	s = norm.NFC.String(s)
+
+	// NFC may lengthen a name, and the bound is on the stored form.
 	if len(s) > MaxName {
 		return "", Refuse(BadName, "the agent name has %d bytes; at most %d are allowed", len(s), MaxName)
 	}

@@ -61,6 +61,8 @@ func (d Document) Compressed() Document {
 	defer restRooms.Put(room)
 
 	raw := d.compress(*room)
+
+	// A compressed text is always shorter, so one of the same length is the text itself.
 	if len(raw) == len(d.raw) {
 		return d
 	}
@@ -95,6 +97,8 @@ func (d Document) text() string {
 
 func decompress(raw string) (string, error) {
 	small := strictjson.BytesOf(raw[1:])
+
+	// A damaged block must not claim gigabytes, so its length is read first.
 	if n, err := s2.DecodedLen(small); err != nil || n > MaxDocument {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged", len(raw))
 	}

@@ -228,6 +228,7 @@ func (s *Shares) Wait(ctx context.Context, caller Caller) (release func(), err e
 	s.waiting.Remove(place) // no change if it was admitted meanwhile
 	s.mu.Unlock()
 
+	// The place may have been given between the end of the wait and the lock.
 	select {
 	case <-waits.ready:
 		release()
@@ -242,6 +243,7 @@ func (s *Shares) admit() {
 	for place := s.waiting.Front(); place != nil && s.held < s.cfg.Places; {
 		next, first := place.Next(), place.Value.(*shareWaiter)
 
+		// A waiter whose share is used up does not hold up the waiters behind it.
 		if s.refuse(first.caller, 1, s.cfg.Places-s.reserved(first.caller)) == nil {
 			s.waiting.Remove(place)
 			s.count(first.caller, 1)

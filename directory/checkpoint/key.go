@@ -63,6 +63,8 @@ func ParseVerifierKey(s string) (VerifierKey, error) {
 	}
 
 	k := VerifierKey{name, raw[0], raw[1:]}
+
+	// Ids and base64 have several spellings, of which the key's own text is the only one taken.
 	if want, err := strconv.ParseUint(id, 16, 32); err != nil || uint32(want) != k.ID() || k.String() != s {
 		return VerifierKey{}, fmt.Errorf("%w: vkey %q does not have the id of its name and key, %08x", ErrForm, clip(s),
 			k.ID())

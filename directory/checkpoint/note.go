@@ -81,6 +81,7 @@ func Parse(text string) (*Note, error) {
 		return nil, fmt.Errorf("%w: the note has no signatures after an empty line", ErrForm)
 	}
 
+	// The newline that ends the text is signed as well, and the cut took it.
 	signed += "\n"
 
 	checkpoint, err := parseText(signed)
@@ -119,6 +120,7 @@ func ParseSignatures(text string) ([]Signature, error) {
 			return nil, err
 		}
 
+		// Verify takes the first line by a key, so a second one would never be judged.
 		for _, other := range signatures {
 			if other.Name == s.Name && other.ID == s.ID {
 				return nil, fmt.Errorf("%w: two signature lines by the key %08x of %s", ErrForm, s.ID, clip(s.Name))
@@ -141,6 +143,8 @@ func parseSignature(line string) (Signature, error) {
 	}
 
 	s := Signature{name, binary.BigEndian.Uint32(raw), raw[4:]}
+
+	// One signature must not have two lines.
 	if s.String() != line+"\n" {
 		return Signature{}, fmt.Errorf("%w: signature line %q has another encoding", ErrForm, clip(line))
 	}

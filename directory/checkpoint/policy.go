@@ -186,6 +186,7 @@ func (p *policyParser) witness(words []string) error {
 		return err
 	}
 
+	// One key by two names would count twice in a quorum.
 	for _, other := range p.policy.Witnesses {
 		if other.Key.Key.Equal(key.Key) {
 			return fmt.Errorf("%w: witness %s has the key of witness %s", ErrForm, clip(words[0]), clip(other.Name))
@@ -223,6 +224,7 @@ func (p *policyParser) group(words []string) error {
 		group.Threshold = int(k)
 	}
 
+	// A member of two groups would count twice in a group of both.
 	for _, member := range group.Members {
 		switch taken, defined := p.names[member]; {
 		case !defined:
@@ -336,6 +338,7 @@ func (p *Policy) Judge(n *Note) (Judgement, error) {
 		}
 	}
 
+	// Each group follows its members, so that one pass settles all of them.
 	for _, group := range p.Groups {
 		count := 0
 

@@ -135,6 +135,7 @@ func (c *Contract) noInput(members []strictjson.Member, at string) error {
 
 	for i := range c.Operations {
 		if c.Operations[i].Declares("agent") || c.Operations[i].Declares("input") {
+			// A schema with such a member takes the body for the input.
 			return nil
 		}
 	}
@@ -196,6 +197,8 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 	}
 
 	var operation Operation
+
+	// The default means the only operation, whatever the registration calls it.
 	if named && !(name == directory.DefaultOperation && len(c.Operations) == 1) {
 		operation, err = c.named(name, directory.BadRequest)
 	} else {
@@ -210,6 +213,7 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 		return nil, false, nil
 	}
 
+	// The URL decides which agent is called, so the envelope must not name another.
 	if agent, ok := strictjson.FindMember(members, "agent"); ok {
 		if text, _ := strictjson.TextMember(members, "agent"); !c.isCalled(text) {
 			return nil, false, directory.Refuse(directory.BadRequest,
@@ -358,6 +362,7 @@ func (t *Task) JudgeOutput(body []byte, at string, budget *schema.Budget) ([]dir
 
 func judgeBy(text, value []byte, at string, budget *schema.Budget) ([]directory.Violation, error) {
 	if text == nil || len(bytes.TrimSpace(text)) == len("{}") {
+		// A schema of two characters is {}, which accepts every value.
 		return nil, nil
 	}
 

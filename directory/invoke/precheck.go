@@ -55,6 +55,7 @@ func (c *Contract) precheck(operation string, body []byte, at string) (*Task, er
 
 	t, err := c.Choose(operation, body, at)
 	if err != nil {
+		// The gateway may know operations that the registration does not have, so it judges.
 		return nil, nil
 	}
 

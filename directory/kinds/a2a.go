@@ -27,6 +27,7 @@ func nameOfA2A(doc *object) string {
 		return bindings[0].Endpoint // host:port of gRPC
 	}
 
+	// The default port is left out, so that one address gives one name.
 	host := strings.ToLower(target.Host)
 	switch target.Scheme {
 	case "https":

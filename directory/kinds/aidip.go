@@ -80,6 +80,8 @@ func checkID(agent string, doc *object) {
 	id := norm.NFC.String(doc.text("id"))
 
 	_, err := directory.ParseName(id)
+
+	// A name that the directory gave has the form of a rid, which ParseName refuses, so it is compared first.
 	switch {
 	case slices.Contains(takenIDs, id):
 		doc.refuse("id", "the id %q is a route of the directory's own; choose another", id)
@@ -185,6 +187,7 @@ func authenticationOfAIDIP(doc *object) []byte {
 	obj.texts("scopes")
 
 	for _, m := range obj.members {
+		// An object or array of such a name describes a secret; only a text or a number can be one.
 		if strings.IndexByte(`"-0123456789`, m.Value[0]) >= 0 && slices.Contains(secrets, strings.ToLower(m.Name)) {
 			obj.refuse(m.Name, "%q looks like a secret, which every reader of the registration "+
 				"would see: describe in instructions how to get one", m.Name)

@@ -39,6 +39,7 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 			continue
 		}
 
+		// The first remote is the base, so its headers are those that count.
 		if len(projection.Bindings) == 0 {
 			projection.Authentication = headersOfMCP(o)
 		}
@@ -48,6 +49,8 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 	}
 
 	projection.Base = baseOfMCP(doc, projection.Bindings, template)
+
+	// Without a remote, the package is the only way to the server.
 	if strings.HasPrefix(projection.Base, "pkg:") {
 		projection.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: projection.Base}}
 	}
@@ -135,6 +138,8 @@ func baseOfMCP(doc *object, remotes []directory.Binding, template bool) string {
 		name := o.either("identifier", "name")
 
 		version := o.text("version")
+
+		// Later packages are read for their faults alone.
 		if purl == "" && registry != "" && registry != "unknown" && name != "" {
 			purl = packageURL(registry, name, version)
 		}
@@ -168,6 +173,7 @@ func packageURL(registry, name, version string) string {
 
 	switch {
 	case registry == "pypi":
+		// The registry knows names without case, and takes an underscore for a hyphen.
 		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	case registry == "oci", registry == "docker":
 		return imageURL(registry, name, version)
@@ -187,6 +193,8 @@ func imageURL(registry, reference, version string) string {
 	repository, digest, _ := strings.Cut(reference, "@")
 
 	tag := version
+
+	// A colon before the last slash is that of a port.
 	if colon := strings.LastIndexByte(repository, ':'); colon > strings.LastIndexByte(repository, '/') {
 		repository, tag = repository[:colon], repository[colon+1:]
 	}

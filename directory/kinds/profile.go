@@ -188,6 +188,7 @@ func isLanguage(s string) bool {
 
 	_, err := language.Parse(s)
 
+	// A well-formed tag that is not registered has an error of its own type.
 	var unknown language.ValueError
 
 	return err == nil || errors.As(err, &unknown)
@@ -205,6 +206,7 @@ func addNew(all []string, s string) []string {
 func (o *object) instant(name string) time.Time {
 	s := o.text(name)
 	if s == "" {
+		// An empty string reads as an absent one, so the member itself shows which it is.
 		if o.member(name, `"`, "a string") != nil {
 			o.refuse(name, "%q is empty; it must be a time as RFC 3339 writes it, such as 2026-06-01T12:00:00Z", name)
 		}

@@ -58,6 +58,7 @@ var webSchemes = []string{"http://", "https://", "ws://", "wss://"}
 
 // checkAllURLs refuses user names and passwords in web URLs, also in members that the kind doesn't know.
 func (o *object) checkAllURLs() {
+	// A user name is followed by an at sign, which JSON may escape.
 	if !bytes.ContainsRune(o.raw, '@') && !bytes.Contains(o.raw, []byte(`\u0040`)) {
 		return
 	}

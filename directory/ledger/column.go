@@ -58,6 +58,7 @@ func (c *column) flush() error {
 		return nil
 	}
 
+	// The place follows from the count, so that a failed write is repeated in full.
 	if _, err := c.file.WriteAt(c.tail, c.written()*c.width); err != nil {
 		return err
 	}
@@ -80,6 +81,7 @@ func (c *column) read(from, to uint64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: values %d to %d of %d", io.ErrUnexpectedEOF, from, to, c.n)
 	}
 
+	// A range may begin in the file and end in the tail.
 	inFile := min(max(c.written()-int64(from), 0), int64(to-from)) * c.width
 	if _, err := c.file.ReadAt(data[:inFile], int64(from)*c.width); err != nil {
 		return nil, err

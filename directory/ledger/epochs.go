@@ -119,6 +119,7 @@ func (e *Epochs) Begin(epoch uint64, last Tree) error {
 
 	var err error
 	if former := e.logs[e.epoch]; former != nil {
+		// The entries are on disk before the end that refers to them.
 		err = errors.Join(former.Sync(), e.writeEnd(e.epoch, last))
 		e.ends[e.epoch] = last
 	}

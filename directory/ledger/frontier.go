@@ -45,6 +45,8 @@ type Frontier struct {
 // Append appends an entry and returns its index.
 func (f *Frontier) Append(e Entry) uint64 {
 	h := tlog.Hash(e.Hash())
+
+	// Each 1 at the end of the size is a complete subtree as large as the one that h tops.
 	for n := f.Size; n&1 == 1; n >>= 1 {
 		last := len(f.Edges) - 1
 		h = tlog.NodeHash(f.Edges[last], h)

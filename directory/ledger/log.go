@@ -61,6 +61,7 @@ func Open(dir string) (*Log, error) {
 	}
 
 	for err == nil {
+		// The levels have no gap, so the first missing file ends them.
 		if _, missing := os.Stat(l.levelFile(len(l.hashes))); missing != nil && len(l.hashes) > 0 {
 			return l, nil
 		}
@@ -125,6 +126,7 @@ func (l *Log) Reset(tree Tree) error {
 	l.have = min(stored, tree.Size)
 	l.cut(l.have)
 
+	// Only a complete copy has a root to compare.
 	if l.have < l.size {
 		return nil
 	}
@@ -155,6 +157,7 @@ func (l *Log) stored() (uint64, error) {
 
 		var hashes uint64
 		if hashes, err = c.stored(); err == nil {
+			// A level with so many hashes lacks none of the hashes of this many entries.
 			n = min(n, (hashes+1)<<(fanoutBits*level)-1)
 		}
 	}
@@ -191,6 +194,7 @@ func (l *Log) Append(entries ...Entry) {
 			l.failed = fmt.Errorf("write entry %d of the ledger: %w", l.size, err)
 		}
 
+		// The owner's tree has grown whether or not the entry was written.
 		l.size++
 	}
 }
@@ -217,6 +221,7 @@ func (l *Log) extend(e Entry) error {
 			return err
 		}
 
+		// Only a full group completes a subtree, whose hash goes to the next level.
 		group, err := c.read(c.n-fanout, c.n)
 		if err != nil {
 			return err
@@ -256,6 +261,7 @@ func (l *Log) Fill(tree Tree, from func(index uint64) ([]Entry, error)) error {
 	at, missing := l.beginFill()
 
 	for missing && at < tree.Size {
+		// The entries may come from another member, so the lock is free meanwhile; fill notices a reset.
 		entries, err := from(at)
 		if err == nil && len(entries) == 0 {
 			err = ErrIncomplete
@@ -282,6 +288,7 @@ func (l *Log) beginFill() (from uint64, missing bool) {
 	defer l.mu.Unlock()
 
 	if l.have < l.size {
+		// The entries behind stay in the file, from which finishFill reads them.
 		l.cut(l.have)
 	}
 

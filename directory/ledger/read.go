@@ -113,6 +113,7 @@ func (l *Log) damaged(err error) error {
 
 // Tile returns the first width hashes of a tile of C2SP tlog-tiles, compared with the owner's tree.
 func (l *Log) Tile(tree Tree, level int, n uint64, width int) (tile []byte, err error) {
+	// The bound on n keeps the product from overflowing.
 	if level < 0 || level > 7 || width < 1 || width > TileWidth ||
 		n >= 1<<48 || n*TileWidth+uint64(width) > tree.Size>>(tileBits*level) {
 		return nil, ErrNoTile
@@ -133,6 +134,7 @@ func (r hashReader) checked(tree Tree, level int, first uint64, count int) ([]by
 		indexes[i] = tlog.StoredHashIndex(level, int64(first)+int64(i))
 	}
 
+	// The library compares each tile with the tree before it returns a hash of it.
 	compared := tlog.TileHashReader(tlog.Tree{N: int64(tree.Size), Hash: tlog.Hash(tree.Root)}, r)
 	hashes, err := compared.ReadHashes(indexes)
 
@@ -206,6 +208,7 @@ func (l *Log) Prove(tree Tree, index uint64) (path []directory.Hash, err error) 
 
 		path = hashesOf(proof)
 
+		// The files may be damaged, so the proof is checked before it is handed out.
 		return tlog.CheckRecord(proof, int64(tree.Size), tlog.Hash(tree.Root), int64(index), tlog.Hash(leaf))
 	})
 

@@ -219,6 +219,7 @@ func AppendSkeleton(data []byte, name string) []byte {
 	skeletons := ascii()
 	for i := range len(name) {
 		if name[i] >= utf8.RuneSelf {
+			// Only ASCII is read character by character, so the whole name is read anew.
 			return append(data[:start], confusables.Skeleton(visible(name))...)
 		}
 

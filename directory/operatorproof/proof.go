@@ -115,6 +115,7 @@ func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 
 	head := header{Alg: alg, Typ: typ}
 	for _, der := range by.Certificate {
+		// The members of x5c are in standard base64, not in base64url (RFC 7515, 4.1.6).
 		head.X5C = append(head.X5C, base64.StdEncoding.EncodeToString(der))
 	}
 
@@ -224,6 +225,7 @@ func parseChain(texts []string) ([]*x509.Certificate, error) {
 		}
 	}
 
+	// CheckChain bounds the keys of signers; the leaf's own key verifies the proof.
 	if large, ok := chain[0].PublicKey.(*rsa.PublicKey); ok && (large.N.BitLen() > maxRSA || large.E > 65537) {
 		return nil, refuse("x5c has an RSA key that is too large to verify")
 	}
@@ -244,6 +246,7 @@ func (p *Proof) VerifySignature() error {
 		return refuse("%w", err)
 	}
 
+	// The certificate decides the algorithm: a header must not choose another one for its key.
 	if p.alg != alg {
 		return refuse("alg is not %s, which the certificate's key has", alg)
 	}

@@ -101,6 +101,8 @@ func (r *Refusal) SetHeader(header http.Header) {
 // explains the problem; with an empty base the type is relative to the request.
 func (r *Refusal) Body(base, requestID string) []byte {
 	rule := r.Rule()
+
+	// The detail quotes texts of callers, and JSON holds no invalid UTF-8.
 	detail := strings.ToValidUTF8(sentence(cmp.Or(r.Err.Detail, rule.Title)), "\uFFFD")
 
 	data := strictjson.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))

@@ -77,6 +77,7 @@ func (t *Tracer) continued(ctx context.Context, remote trace.SpanContext, caller
 		return ctx
 	}
 
+	// Beyond its share, a caller's trace goes on, but is not recorded here.
 	if remote.IsSampled() && !t.allow(caller) {
 		remote = remote.WithTraceFlags(0)
 	}

@@ -130,6 +130,7 @@ func distance(a, b string) int {
 			}
 		}
 
+		// A swap looks two rows back, so three rows are kept in turn.
 		before, last, row = last, row, before
 	}
 

@@ -69,6 +69,7 @@ func ParseObject(body []byte) ([]Member, error) {
 	defer Release(d)
 
 	if d.PeekKind() != '{' {
+		// A text that is not JSON at all gets the error of its syntax.
 		if _, err := d.ReadValue(); err != nil {
 			return nil, syntaxError(err)
 		}
@@ -76,6 +77,7 @@ func ParseObject(body []byte) ([]Member, error) {
 		return nil, refuse("the body is not one JSON object")
 	}
 
+	// PeekKind has seen the brace, so this can't fail.
 	_, _ = d.ReadToken()
 
 	var members []Member

@@ -69,6 +69,7 @@ func endOf(raw []byte, i int) int {
 		for open := 0; i < len(raw); i++ {
 			switch raw[i] {
 			case '"':
+				// Brackets in strings don't count.
 				i = endOfString(raw, i) - 1
 			case '{', '[':
 				open++

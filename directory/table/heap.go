@@ -53,6 +53,8 @@ func (h *Heap[T]) Pop() T {
 	h.n--
 	least, end := *h.items.At(0), h.items.At(h.n)
 	v := *end
+
+	// The place is cleared, so that it keeps nothing in memory.
 	*end = none
 
 	if h.n == 0 {

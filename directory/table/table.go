@@ -115,6 +115,7 @@ func (p *part) find(h uint64, same func(uint32) bool) (uint32, bool) {
 }
 
 func (p *part) insert(n uint32, h uint64, hash func(uint32) uint64) {
+	// A quarter of the cells stays empty, so that probing stays short.
 	if p.used*4 >= len(p.cells)*3 {
 		p.grow(hash)
 	}

@@ -159,6 +159,7 @@ func (a *Analyser) word(text string, i int) int {
 
 	switch {
 	case j < len(text) && text[j] >= utf8.RuneSelf:
+		// The word goes on beyond ASCII, so it is read anew by its runes.
 		return a.wideWord(text, i)
 	case inner&inUpper != 0:
 		a.parts(text[:j], i)
@@ -283,6 +284,7 @@ func (a *Analyser) term(word string) Term {
 		clear(a.known)
 	}
 
+	// The word is a part of a whole text, which the map would keep in memory.
 	word = strings.Clone(word)
 	t := a.derive(word)
 	a.known[word] = t

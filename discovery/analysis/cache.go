@@ -52,6 +52,7 @@ func (a *Analyser) recall(word string) Term {
 		}
 	}
 
+	// Another word in the cell is forgotten: a collision costs one derivation.
 	*term = cachedTerm{h &^ 1, t.Hash}
 	if t.Asks {
 		term.word |= 1

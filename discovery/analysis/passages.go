@@ -45,6 +45,8 @@ func (a *Analyser) ReadCached(text string) []Token {
 	}
 
 	h := maphash.String(a.Seed, text)
+
+	// A text is remembered when it comes a second time, because most texts come once.
 	if met := &ps.met[h%metTexts]; *met != h {
 		*met = h
 		return a.Read(text)

@@ -151,6 +151,7 @@ func NewQuestion(analyser *Analyser, text string) *Question {
 		}
 
 		if !had {
+			// A word that is left out separates its neighbours.
 			before = -1
 			continue
 		}

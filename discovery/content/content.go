@@ -231,6 +231,8 @@ func (r *Content) Read(reader *Reader, projection *directory.Projection) {
 	}
 
 	r.Flags = gates.judge(r)
+
+	// Lengths are rounded as slots keep them, so that a candidate weighs the same when it is read again.
 	for f, n := range r.Lengths {
 		r.Codes[f] = codeOf(n)
 		r.Lengths[f] = r.Codes[f].Words()

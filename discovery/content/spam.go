@@ -137,6 +137,7 @@ func (g *spamGates) judge(r *Content) Flags {
 
 // isList reports whether a text is a list of words.
 func isList(text string, tokens []analysis.Token, dropped int) bool {
+	// Sentences have function words, which the analyser has dropped.
 	if n := float64(len(tokens) + dropped); n < denseDescription || float64(dropped) > denseFunction*n {
 		return false
 	}

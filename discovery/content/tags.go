@@ -46,6 +46,7 @@ func normalASCII(tag string) string {
 	for i := range len(tag) {
 		c := tag[i]
 		if betweenWords(rune(c)) {
+			// Separators at either end give no hyphen.
 			between = len(out) > 0
 			continue
 		}
@@ -121,6 +122,7 @@ func NewTaxonomies(ts []Taxonomy) Taxonomies {
 		}
 	}
 
+	// Maps have no order, and an expansion must be the same at every node.
 	for _, ns := range taxonomies.narrower {
 		slices.SortFunc(ns, func(a, b Narrower) int {
 			return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy)

@@ -43,6 +43,7 @@ func CheckChain(chain []*x509.Certificate) error {
 		}
 
 		if i == 0 {
+			// The leaf certifies nothing, so neither its key nor its subject makes a further path.
 			continue
 		}
 

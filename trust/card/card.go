@@ -142,6 +142,8 @@ func (k *Keys) Verify(card []byte) (kid string, err error) {
 // holds checks one signature over any of the forms.
 func (k *Keys) holds(protected, signature string, forms [][]byte) (kid string, held bool, err error) {
 	err = errors.New("none of the keys is the signer's")
+
+	// The payload is made anew, because a card is signed in canonical form and not as it is written.
 	for _, form := range forms {
 		signed, parse := jose.ParseSignedCompact(protected+"."+directory.B64.EncodeToString(form)+"."+signature,
 			algorithms)
@@ -151,6 +153,7 @@ func (k *Keys) holds(protected, signature string, forms [][]byte) (kid string, h
 
 		kid = signed.Signatures[0].Protected.KeyID
 		for _, key := range k.keys {
+			// A key without an id may be the one of any signature.
 			if key.KeyID != "" && key.KeyID != kid {
 				continue
 			}
@@ -222,6 +225,7 @@ func prune(v jsontext.Value, path []string, drop func([]string, jsontext.Value) 
 
 		kept := members[:0]
 		for _, member := range members {
+			// Without the clip, a sibling's name would be written into the path of this member.
 			at := append(slices.Clip(path), member.Name)
 			if member.Value = prune(member.Value, at, drop); !drop(at, member.Value) {
 				kept = append(kept, member)

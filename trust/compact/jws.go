@@ -91,6 +91,7 @@ func Split(jws string, limit int, names ...string) (*JWS, error) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrForm, limit)
 	}
 
+	// A fourth part is enough to refuse a text, however many dots follow.
 	parts := strings.SplitN(jws, ".", 4)
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%w: not three parts", ErrForm)
@@ -148,6 +149,7 @@ func parseHeader(raw []byte, names []string) ([]strictjson.Member, error) {
 		}
 	}
 
+	// White space and escapes would give one header several texts.
 	if string(strictjson.AppendObject(nil, members)) != string(raw) {
 		return nil, fmt.Errorf("%w: white space or escapes", signed.ErrHeader)
 	}
