@@ -103,6 +103,7 @@ func (a *auditor) record(
 		event = call.Audit(event)
 	}
 
+	// The limit is checked before the first line is written, because each refused change takes two lines.
 	if err := a.mayFail(call); err != nil {
 		return directory.Outcome{}, err
 	}

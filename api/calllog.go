@@ -134,6 +134,7 @@ func (l *refusalLog) take(call *request.Call, status int) (before int, logged bo
 	now := time.Now()
 	key := refusedRead{call.Identity.String(), call.Route, status}
 
+	// Changes, faults of the node and anonymous reads are not compared with earlier ones.
 	read := call.Method == http.MethodGet || call.Method == http.MethodHead
 	if !read || status >= http.StatusInternalServerError || call.Anonymous() {
 		return 0, l.allow(status, now)

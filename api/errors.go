@@ -30,6 +30,7 @@ func (s *Server) fail(w http.ResponseWriter, call *request.Call, err error) {
 	refused := problem.Explain(err)
 	call.Refusal = refused
 
+	// The handler may have set fields about an answer that is not sent now.
 	header := w.Header()
 	for _, name := range replacedHeaders {
 		header.Del(name)

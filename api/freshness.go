@@ -75,6 +75,7 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 		err = f.wait(call, ask)
 	}
 
+	// A read that is refused learns how fresh the state is, too.
 	heard := f.registry.Heard()
 	w.Header().Set("Roster-Index", f.index(ask.min))
 	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
@@ -149,6 +150,7 @@ func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 			directory.FormatIndex(ask.min[lost].domain, ask.min[lost].at), f.position(ask.min[lost].domain))
 	}
 
+	// A read that needn't wait takes no place.
 	if f.hasAll(ask.min) {
 		return nil
 	}
@@ -164,6 +166,7 @@ func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 	defer cancel()
 
 	for _, m := range ask.min {
+		// The position may have come just as the wait ended.
 		if err := f.await(ctx, m.domain, m.at); err != nil && f.position(m.domain).Before(m.at) {
 			return f.notReached(m, ask.wait)
 		}

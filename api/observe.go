@@ -27,6 +27,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		rec := &recorder{ResponseWriter: w, slot: &call.Slot}
 		rec.Header().Set("X-Request-Id", call.RequestID)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
+
+		// The report comes after the answer to a panic, even if that panics again.
 		defer func() {
 			defer func() { s.report(call, rec, time.Since(began)) }()
 			s.recoverFrom(rec, call, recover())

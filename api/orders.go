@@ -93,6 +93,7 @@ func (o orderCheck) proven(handle request.Handler) request.Handler {
 			return err
 		}
 
+		// The body was consumed for its hash, so the handler reads this copy.
 		ordered := withOrder(call, order)
 		ordered.Body = io.NopCloser(bytes.NewReader(body))
 

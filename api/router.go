@@ -45,6 +45,7 @@ func resources(routes []route) []*resource {
 		res.allow = strings.Join(methods, ", ")
 	}
 
+	// \xff sorts behind every literal segment.
 	variable := regexp.MustCompile(`\{[^}]*\}`)
 	order := func(r *resource) string { return variable.ReplaceAllString(r.path, "\xff") }
 
@@ -77,6 +78,7 @@ func newRouter(table []route) *router {
 
 		paths := r.variable[first]
 		if paths == nil {
+			// Paths are matched as they were sent: an encoded slash belongs to its segment.
 			paths = mux.NewRouter().UseEncodedPath().SkipClean(true)
 			r.variable[first] = paths
 		}

@@ -36,6 +36,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 
 		err = s.serve(w, call, &route, invalid)
 	} else {
+		// A client that reads no refusals must not have the node hold any number of them.
 		defer s.holdRefusal(call)()
 	}
 
@@ -115,6 +116,8 @@ func isNode(id directory.Identity) bool {
 func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) (invalid error, leave func(),
 	err error) {
 	call.Pools = s.pools
+
+	// The call counts as its address's until its credential is verified.
 	call.Party = s.parties.Of(directory.Identity{}, call.RemoteAddr)
 
 	call.MaxBody = route.maxBody()
@@ -134,6 +137,7 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 	outer := mcp.Delegator(call)
 	if outer == nil || route.who.class != toolUser.class {
 		if err := s.limiter.Pace(w.Header(), call.Caller(), route.who.class); err != nil {
+			// The next such request is refused before its token is verified, which costs more than a refusal.
 			if !call.Identity.IsZero() && request.HasToken(call.Header) {
 				s.limiter.Exceeded(limit.StrangerAt(call.RemoteAddr), call.Caller(), route.who.class)
 			}
@@ -144,6 +148,7 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 
 	if outer != nil {
 		if route.who.pool == admission.RequestPool {
+			// The outer call has a place in this pool already.
 			return invalid, func() {}, nil
 		}
 
@@ -162,6 +167,7 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 // doesn't hold.
 func (s *Server) authenticate(call *request.Call, class admission.Class) (invalid, err error) {
 	if outer := mcp.Delegator(call); outer != nil {
+		// The outer call was authenticated, by a proof that may be good once.
 		call.Identity = outer.Identity
 		call.Credential = outer.Credential
 
@@ -275,6 +281,7 @@ func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audien
 		return err
 	}
 
+	// Public documents and nodes' routes, above, don't depend on the credential.
 	if invalid != nil {
 		return s.guard.Unauthenticated("The credential is invalid.", invalid)
 	}

@@ -85,6 +85,7 @@ func New(cfg Config) *Server {
 		domain.audit = cfg.audit()
 	}
 
+	// The surfaces below get the wrapped registry alone, so none changes anything without the audit log.
 	cfg.Registry = domain
 	if cfg.Records != nil {
 		cfg.Records = yieldingRecords{cfg.Records}

@@ -39,6 +39,8 @@ func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest
 	}
 	err := g.AuthoriseClaims(call, claims,
 		"%s may not register %q with visibility %s", owner, proposal.Agent, proposal.Visibility)
+
+	// Both decisions go into the audit log.
 	call.Decided = append(behalf, call.Decided...)
 
 	return err
@@ -109,6 +111,7 @@ func (g *Guard) MayOwn(id directory.Identity, e *directory.Entry) bool {
 // unclaimable returns the first capability that policy refuses although it permits the
 // same registration without any; nil if no single one is at fault.
 func (g *Guard) unclaimable(claims Claims) (*directory.Capability, directory.Decision) {
+	// Without any capability, the copy shows whether capabilities are at fault at all.
 	rest := *claims.Projection
 	rest.Capabilities = nil
 	rest.Tags = nil

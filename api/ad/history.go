@@ -14,21 +14,22 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// The operator's actions that let an identity see what was registered, living or not.
+// The operator's actions that let an identity see each registration, living or ended.
 const (
 	readRegistrations = "registration.read"
 	readAudit         = "audit.read"
 )
 
-// History answers with all that was stated of a registration. Of a living one its readers see
-// each statement as policy shows it to them now; of one that has ended its last owner, operators and
-// auditors see them. Under the mirror path it has what this node verified itself.
+// History answers with the statements of a registration. Of a living one, readers see each statement as policy shows it
+// to them now. Those of an ended one are shown to its last owner, operators and auditors. Under the mirror path there
+// is the statement that this node has verified.
 func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	past, latest, err := h.past(w, call)
 	if err != nil {
 		return err
 	}
 
+	// Of an ended registration, sawEnd has let the caller see everything.
 	hidden := func(*directory.Entry) (directory.Redaction, bool) { return directory.Redaction{}, true }
 	if entry := h.living(latest.RID); entry != nil || latest.Origin != h.Domain {
 		hidden = func(e *directory.Entry) (directory.Redaction, bool) {
@@ -90,6 +91,8 @@ func (h *Handler) wasFor(call *request.Call, e *directory.Entry) bool {
 // past returns the history that the path names, and its newest contents.
 func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Past, *directory.Entry, error) {
 	rid, err := directory.ParseRID(call.Vars["id"])
+
+	// All but the rid of an ended registration is found, or refused, as by GET.
 	if _, mirrored := call.Vars["origin"]; mirrored || err != nil || h.living(rid) != nil {
 		found, err := h.Reader.Find(w, call, h.Reader.Render.Href)
 		if err != nil {
@@ -106,7 +109,7 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 		return nil, nil, err
 	}
 
-	// Of one that has ended, whose contents may have been pruned.
+	// The registration has ended, and its newest contents may have been pruned.
 	var latest *directory.Entry
 	for _, st := range past.Statements {
 		if st.Entry != nil {
@@ -140,8 +143,8 @@ func (h *Handler) sawEnd(call *request.Call, e *directory.Entry) bool {
 		h.Operate(call.Identity, readAudit).Allow
 }
 
-// appendStatement appends a statement: shown is what its reader sees of the contents, nil for nothing, and
-// older what it saw of the ones before.
+// appendStatement appends a statement. shown are its contents as the reader sees them, nil for none, and older are
+// those of the statement before.
 func appendStatement(data []byte, st *directory.PastStatement, shown, older *directory.Entry, anonymous bool) []byte {
 	data = strictjson.AppendText(append(data, '{'), "log", st.Log)
 	data = strictjson.AppendUint(data, "index", st.Index)
@@ -178,7 +181,8 @@ func appendStatement(data []byte, st *directory.PastStatement, shown, older *dir
 	return append(data, '}')
 }
 
-// appendContents appends who made a statement, its document, and what differs from the one before.
+// appendContents appends the identities that made a statement, its document, and the difference from the statement
+// before.
 func appendContents(data []byte, shown, older *directory.Entry, anonymous bool) []byte {
 	if !anonymous && !shown.Owner.IsZero() {
 		data = strictjson.AppendText(data, "owner", shown.Owner.String())

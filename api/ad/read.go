@@ -168,6 +168,7 @@ func (h *Handler) tlogProof(entry *directory.Entry) ([]byte, error) {
 		return nil, err
 	}
 
+	// The newest statement with a path belongs to the last checkpoint.
 	for _, st := range slices.Backward(past.Statements) {
 		if st.Entry != nil && st.Path != nil && len(past.Checkpoints) > 0 {
 			return []byte(checkpoint.FormatProof(checkpoint.Proof{

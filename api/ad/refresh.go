@@ -29,6 +29,7 @@ func (h *Handler) RefreshMany(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	// A long list is as much work as several requests.
 	if err := h.Limiter.PaceMore(call.Caller(), admission.Writes, len(renewals)/renewalsPerRequest); err != nil {
 		return err
 	}
@@ -103,6 +104,7 @@ func (h *Handler) renew(
 	for at, result := range outcome.Each {
 		i := places[at]
 		if result.Err != nil {
+			// The leader's error must not disclose a registration that the caller may not see.
 			renewed[i] = refusedRenewal(found[at].Hide(result.Err))
 		} else {
 			renewed[i] = wire.Renewed{Status: http.StatusNoContent, LifetimeSeconds: result.Granted}

@@ -69,6 +69,7 @@ func (st *stream) run(ctx context.Context) error {
 			return err
 		}
 
+		// If beat alone ends, no event came in time, and a heartbeat is due.
 		beat, cancel := context.WithTimeout(ctx, heartbeat)
 		events, err := st.watcher.Next(beat)
 		cancel()
@@ -88,6 +89,7 @@ func (st *stream) run(ctx context.Context) error {
 			st.appendEvent(&events[i])
 		}
 
+		// A busy stream sends no heartbeats, so staleness is checked by the clock.
 		if now := time.Now(); now.Sub(checked) >= heartbeat {
 			checked = now
 
@@ -111,6 +113,8 @@ func (st *stream) flush() error {
 	_, err := st.w.Write(st.buf)
 
 	st.buf = st.buf[:0]
+
+	// The buffer of a burst is not kept for as long as the stream lasts.
 	if cap(st.buf) > maxBuffer {
 		st.buf = nil
 	}
@@ -159,7 +163,8 @@ func (st *stream) appendEvent(event *index.Event) {
 
 	switch event.Kind {
 	case index.EventReset:
-		data = append(data[:len(data)-len("data: ")], "id\ndata: "...) // an empty id: the client's has no use any more
+		// An empty id has the client forget its last one, which has no use any more.
+		data = append(data[:len(data)-len("data: ")], "id\ndata: "...)
 		st.shown = 0
 		data = append(strictjson.AppendText(append(data, '{'), "why", st.why), '}')
 	case index.EventCurrent:

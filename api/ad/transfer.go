@@ -111,7 +111,9 @@ func (h *Handler) transfer(call *request.Call, transfer directory.TransferReques
 	transfer.Caller = h.Reader.Guard.Requester(call)
 
 	entry, found, err := h.transferable(call, transfer.Step)
-	if !found && err == nil { // this node may be a moment behind
+
+	// This node may be a moment behind.
+	if !found && err == nil {
 		if err = h.Registry.Linearize(call.Context()); err == nil {
 			entry, found, err = h.transferable(call, transfer.Step)
 		}
@@ -124,6 +126,7 @@ func (h *Handler) transfer(call *request.Call, transfer directory.TransferReques
 		return nil, directory.Outcome{}, registration.PathName(call).NotFound()
 	}
 
+	// The leader refuses the step if the registration has changed since policy was asked.
 	transfer.RID, transfer.Statement = entry.RID, entry.Statement
 
 	if err := h.authoriseTransfer(call, entry, transfer); err != nil {

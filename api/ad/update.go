@@ -78,6 +78,7 @@ func (h *Handler) refresh(
 			return outcome, 0, err
 		}
 
+		// The leader refuses the patch if the registration has changed since policy was asked.
 		refresh.Statement = target.Entry.Statement
 	}
 

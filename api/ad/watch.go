@@ -114,6 +114,8 @@ func (wt *Watcher) Watch(w http.ResponseWriter, call *request.Call) error {
 	defer cancel()
 	st.query.Charge = wt.cfg.Limiter.SpendSlowly(ctx, call.Caller(), admission.Reads)
 	st.open(st.mark)
+
+	// A restart replaces the watcher, so the last one is closed.
 	defer func() { st.watcher.Close() }()
 
 	w.Header().Set("Content-Type", wire.MediaEvents)
@@ -169,6 +171,7 @@ func (wt *Watcher) newStream(w http.ResponseWriter, call *request.Call) (*stream
 		return nil, err
 	}
 
+	// The version of policy is noted before any item is read, so a later change restarts the stream.
 	st.notePolicy()
 
 	last := call.Header.Get("Last-Event-ID")

@@ -61,7 +61,8 @@ func (p *Pools) OpenBody(w http.ResponseWriter, r *http.Request, caller Caller, 
 	case first > limit:
 		first = 0
 	default:
-		body.limit = first // the end of it, which HTTP/2 says by another read, needs no more
+		// HTTP/2 says the end of the body by another read, which needs no more memory.
+		body.limit = first
 	}
 
 	if first > 0 {
@@ -112,6 +113,7 @@ func (b *Body) Read(data []byte) (int, error) {
 		return n, err
 	}
 
+	// The time grows with the bytes, so a slow body that keeps coming is not cut.
 	if allowed := min(time.Duration(b.read/bodyRate)*time.Second, maxBodyTime); allowed > b.allowed {
 		b.allowed = allowed + time.Second
 		_ = b.rc.SetReadDeadline(b.began.Add(b.allowed))
@@ -127,8 +129,8 @@ func (b *Body) Release() {
 	}
 }
 
-// Discard lets a body that nobody reads take no memory: HTTP/2 drops it as it comes. HTTP/1
-// keeps none of it, but reads some to get to the next request, in bounded time.
+// Discard lets a body that no handler reads take no memory: HTTP/2 drops it as it comes. HTTP/1 keeps nothing of it,
+// but reads some to get to the next request, in bounded time.
 func Discard(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return

@@ -215,16 +215,17 @@ func beyondKeys(stranger, party limit.Caller, class Class) (caller, group beyond
 	return beyondKey{network, party.ID, class}, beyondKey{network, party.Group, class}
 }
 
-// Attempt refuses to verify a credential that a stranger sends whose address, or network, sent too
-// many that don't hold: to verify a signature costs more than to make one up. It refuses one that
-// names a party which goes on and on beyond its rate from there, too. claimed need not be true: it was
-// verified for the requests that were counted, and the refusal harms none but who sends from there.
+// Attempt refuses to verify a credential of a stranger if its address, or network, sent too many invalid ones:
+// verifying a signature costs more than making one up. It also refuses a credential that names a party which goes on
+// beyond its rate from there. claimed need not be true: it was verified for the requests that were counted, and a
+// refusal harms only senders at that address.
 func (l *Limiter) Attempt(stranger, claimed limit.Caller, class Class) error {
 	for _, key := range []string{stranger.ID, stranger.Group} {
 		if key == "" {
 			continue
 		}
 
+		// Taking 0 only looks: Failed counts.
 		if left, _, _ := l.invalid.Take(key, l.invalidRate(key == stranger.Group), time.Now(), 0); left < 1 {
 			return &problem.Refusal{
 				Err: directory.Refuse(directory.RateLimited,
@@ -268,6 +269,7 @@ func (l *Limiter) Exceeded(stranger limit.Caller, caller Caller, class Class) {
 	ofCaller, ofGroup := beyondKeys(stranger, caller.Party, class)
 	bucket := bucketKey{class: quota.class, set: quota.set, party: caller.Party.ID}
 
+	// Taking 0 only looks which of the two rates is used up.
 	if left, _, _ := l.rates.Take(bucket, quota.times(1), now, 0); left < 1 {
 		l.beyond.Take(ofCaller, invalidRate, now, 1)
 		return

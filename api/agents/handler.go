@@ -127,7 +127,8 @@ func (h *Handler) Replace(w http.ResponseWriter, call *request.Call) error {
 
 	outcome, err := h.Writer.Register(call, proposal)
 	if unconditional && directory.ProblemOf(err) == directory.PreconditionFailed {
-		return registration.PathName(call).NotFound() // it ended meanwhile
+		// The registration ended meanwhile.
+		return registration.PathName(call).NotFound()
 	}
 
 	if err != nil {
@@ -156,7 +157,8 @@ func (h *Handler) List(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	query.Language = nil // in a lookup it means something else
+	// In a lookup, language means something else.
+	query.Language = nil
 	if query.Requirements, err = parseNeed(values); err != nil {
 		return err
 	}

@@ -107,7 +107,9 @@ func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() err
 	}
 
 	c.Audited = true
-	event.Outcome = "cut off" // unless call returns
+
+	// A panic that aborts the answer leaves this outcome.
+	event.Outcome = "cut off"
 	defer func() { done(event) }()
 
 	if err = call(); !errors.Is(err, context.Canceled) {
@@ -212,6 +214,7 @@ func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.
 
 	defer reply.Stream.Close()
 
+	// A stream must not outlive the credential that it was asked for with.
 	if until := c.Credential.Until; !until.IsZero() {
 		defer time.AfterFunc(time.Until(until), cut).Stop()
 	}
@@ -225,7 +228,8 @@ func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.
 			v.Logger.Info("an agent's stream ended early", "request_id", c.RequestID, "skipped", skipped, "err", err)
 		}
 
-		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
+		// The client must not take the stream for complete.
+		panic(http.ErrAbortHandler)
 	}
 
 	return nil

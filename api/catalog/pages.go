@@ -103,12 +103,14 @@ func (ps *pageCache) page(
 
 	defer func() { <-ps.rendering }()
 
+	// Another call may have rendered the page while this one waited.
 	if p, fresh = ps.cached(key); fresh {
 		return p, nil
 	}
 
 	began := time.Now()
 
+	// The state is read before the page is rendered, so a change meanwhile makes the page look old.
 	now := state()
 	if p == nil || p.ended() || p.state != now || time.Since(p.made) >= maxServed {
 		rendered, err := render()

@@ -232,6 +232,7 @@ func (h *WebOfAgents) appendAgents(data []byte, page *page, query index.Query, l
 
 			data = h.cfg.Reader.Render.AppendHosted(data, entry)
 			if n == maxAgents || len(data) > limit {
+				// The agent that doesn't fit begins the next document.
 				page.more = true
 				page.next = query.After
 

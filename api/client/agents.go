@@ -98,7 +98,8 @@ func (c *Client) Register(
 	}
 
 	if len(q.header) > 0 {
-		q.repeat = once // the first attempt may have changed what the condition is about
+		// The first attempt may have changed the state that the condition requires.
+		q.repeat = once
 	}
 
 	out, err := c.register(ctx, q)

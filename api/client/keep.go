@@ -200,7 +200,7 @@ func (k *Keeper) wait(ctx context.Context) keepFinding {
 	}
 }
 
-// look reads the registration. What can't be read now shows nothing: the refresh is made in time.
+// look reads the registration. A failed read shows nothing, and the refresh is made in time.
 func (k *Keeper) look(ctx context.Context) keepFinding {
 	found, err := k.Client.Get(ctx, resource(k.rid))
 

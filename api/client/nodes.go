@@ -208,6 +208,7 @@ func (t *NodeTrust) verifySVID(id spiffeid.ID, chain []*x509.Certificate) error 
 func (t *NodeTrust) checkDomain(id spiffeid.ID) error {
 	domain := t.Domain
 	if domain == "" {
+		// The lock is held during Learned, so that only one domain is ever learned.
 		t.learn.Lock()
 		if t.taken == "" {
 			t.taken = id.TrustDomain().Name()

@@ -112,6 +112,7 @@ func (c *Client) send(ctx context.Context, request *request, take func(*http.Res
 			lasting = 0
 		}
 
+		// Each address failed in a row, by a fault that doesn't pass by waiting.
 		if c.failFast && unreached >= addresses || lasting >= addresses {
 			return err
 		}
@@ -161,6 +162,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 		return err
 	}
 
+	// Without a connection the request was not sent, so a repetition can't do harm.
 	var sought, got atomic.Bool // of connections
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { sought.Store(true) },
@@ -171,7 +173,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 	if err == nil {
 		c.addresses.observe(address, resp)
 
-		// The transport asks for gzip and unpacks it; what reads the content bounds it.
+		// The transport asks for gzip and unpacks it; the reader of the content bounds it.
 		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 			resp.Body.Close()
 

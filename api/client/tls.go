@@ -50,6 +50,7 @@ func LoadTLS(files TLSFiles) (*tls.Config, error) {
 		return config, nil
 	}
 
+	// A pair that can't be used fails here, and not at the first connection.
 	if _, err := tls.LoadX509KeyPair(files.Cert, files.Key); err != nil {
 		return nil, fmt.Errorf("client: loading the client certificate: %w", err)
 	}

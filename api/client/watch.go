@@ -85,6 +85,8 @@ func (c *Client) stream(ctx context.Context, target, lastID string) (*Watch, err
 	}
 
 	ctx, end := context.WithCancelCause(ctx)
+
+	// The stream has no time limit, so its silence is bounded: idleReader resets the timer.
 	quiet := time.AfterFunc(idleTimeout, func() { end(errIdle) })
 	w := &Watch{ctx: ctx, close: func() {
 		quiet.Stop()

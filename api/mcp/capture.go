@@ -112,6 +112,7 @@ func (a *capture) forward(w http.ResponseWriter, call *request.Call, unchanged b
 		return directory.Refuse(name, "%s", text)
 	}
 
+	// The library's other fields are of an answer that is written anew here.
 	maps.DeleteFunc(a.header, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Mcp-") })
 	maps.Copy(w.Header(), a.header)
 

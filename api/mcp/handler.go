@@ -99,7 +99,9 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 	captured := newCapture()
 
 	called := h.tools.named(message.tool)
-	if called != nil && called.offered == toInvokers { // an agent has its own time limit
+
+	// An agent has its own time limit, so the server's write deadline waits for it.
+	if called != nil && called.offered == toInvokers {
 		held := call.Pools.HoldAnswers(call.Caller())
 		defer held.Release()
 
@@ -236,6 +238,7 @@ func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*clie
 		return nil, directory.Refuse(directory.BadRequest, "the arguments don't make a valid request: %w", err)
 	}
 
+	// Limits and certificates are those of the connection on which the tool was called.
 	r.RequestURI = toolRequest.target
 	r.RemoteAddr = call.RemoteAddr
 	r.TLS = call.TLS

@@ -435,6 +435,8 @@ func (s *toolset) output(t *tool) jsontext.Value {
 	}
 
 	var results []any
+
+	// Clip has append copy the tool's list.
 	for _, name := range append(slices.Clip(t.results), "problem") {
 		use(name)
 		results = append(results, openapi.Object{"$ref": inDefs(name)})

@@ -208,6 +208,7 @@ func (a *Audit) stream(call *request.Call, query directory.AuditQuery, events *a
 	defer beat.Stop()
 
 	for {
+		// The channel is taken before the lines are read, so each later line closes it.
 		grown := a.trail.Grown()
 
 		page, err := a.trail.Read(ctx, query)

@@ -56,7 +56,9 @@ func (h *Backups) Save(w http.ResponseWriter, call *request.Call) error {
 		h.Logger.Info("snapshot saved", "request_id", call.RequestID, "caller", call.Identity.String())
 	case out.begun:
 		h.Logger.Warn("a snapshot was cut off", "request_id", call.RequestID, "err", err)
-		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
+
+		// The client must not take the file for complete.
+		panic(http.ErrAbortHandler)
 	}
 
 	return err
@@ -81,6 +83,7 @@ func (h *Backups) Restore(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	// The deadline of the last piece must not end the next request of the connection.
 	_ = in.rc.SetReadDeadline(time.Time{})
 
 	h.Logger.Warn("the domain was restored", "request_id", call.RequestID, "caller", call.Identity.String(),

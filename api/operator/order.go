@@ -43,8 +43,8 @@ func errOtherCommand(r *directory.OperatorRequest) error {
 		"the command is not the one for which %s %.200q asks; nothing was changed", r.Method, r.Target)
 }
 
-// CheckOrder derives from an operator's request what it may change, and refuses a change that
-// is another. own is the domain. It returns the action about which policy is asked.
+// CheckOrder returns the action that an operator's request orders, about which policy is asked, and refuses a change
+// that the request doesn't order. own is the domain.
 func CheckOrder(own spiffeid.TrustDomain, change directory.OperatorChange, r *directory.OperatorRequest) (
 	action string, err error) {
 	target, err := url.Parse(r.Target)
@@ -286,6 +286,8 @@ func (s *PeerSettings) Apply(peering *directory.Peering) {
 
 	if s.Bundle != nil {
 		peering.Bundle = s.Bundle
+
+		// The former endpoint could replace a bundle that was set by hand.
 		peering.Endpoint = directory.BundleEndpoint{}
 	}
 

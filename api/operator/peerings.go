@@ -196,7 +196,8 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	in.State = "" // this side decides both
+	// This side decides about state and exports.
+	in.State = ""
 	in.Mesh = false
 
 	peering, err := ParsePeering(&in.Peering, h.Domain)

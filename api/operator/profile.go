@@ -91,8 +91,8 @@ func serveProfile(w http.ResponseWriter, r *http.Request, name string) error {
 	return nil
 }
 
-// serveSampled answers with what is sampled for some seconds, of which at most one runs in
-// the process.
+// serveSampled answers with a profile that is sampled for some seconds. At most one is sampled at a time in the
+// process.
 func serveSampled(w http.ResponseWriter, r *http.Request, usual, most int, start func() error, stop func()) error {
 	seconds, err := number(r, "seconds", 1, most)
 	if err != nil {
@@ -108,6 +108,7 @@ func serveSampled(w http.ResponseWriter, r *http.Request, usual, most int, start
 		return nil
 	}
 
+	// The server's write deadline would end a long sample.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(took + response.WriteTime))
 
 	if err := start(); err != nil {

@@ -123,6 +123,7 @@ func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error 
 			"owner is missing: name the identity whose registrations are to be removed").At("/owner")
 	}
 
+	// The list must have each registration that the identity has made until now.
 	if err := h.Registry.Linearize(call.Context()); err != nil {
 		return err
 	}
@@ -142,6 +143,8 @@ func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error 
 	caller.PolicyVersion = nil
 	for _, e := range page.Entries {
 		_, err := h.Registry.Remove(call.Context(), directory.RemoveRequest{Caller: caller, RID: e.RID})
+
+		// A registration may have ended since it was listed.
 		if p := directory.ProblemOf(err); err != nil && p != directory.NotFound && p != directory.RegistrationExpired {
 			return err
 		}

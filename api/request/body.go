@@ -35,6 +35,7 @@ func ReadBody(w http.ResponseWriter, call *Call) ([]byte, error) {
 	body, err := readAll(w, call)
 	if err != nil {
 		if problem.Explain(err).Err.Problem == directory.Internal {
+			// A client that breaks its body off is at fault, and not the node.
 			err = directory.Refuse(directory.BadRequest, "the body could not be read to its end: %w", err)
 		}
 
