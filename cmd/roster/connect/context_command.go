@@ -76,6 +76,7 @@ func listContexts(session *Session) error {
 			mark = "*"
 		}
 
+		// The file may have a password in the address, and it is not for a screen.
 		profile.Address = directory.HideUserinfo(profile.Address)
 		list.Contexts = append(list.Contexts, listedContext{name, name == saved.Current, profile})
 		t.Add(name, mark, profile.Address, profile.Cert, profile.Domain, profile.Bundle, profile.Key)
@@ -149,9 +150,11 @@ func setContext(session *Session, name string) error {
 	for _, definition := range definitions[1:] {
 		value, origin := session.settings.valueAndOrigin(definition.flag)
 		if origin == "" {
+			// Without a flag or a variable, the saved value of the setting stays.
 			continue
 		}
 
+		// Commands run in other directories, too, so files are saved by their absolute paths.
 		if isFileSetting(definition.flag, value) {
 			if value, err = filepath.Abs(value); err != nil {
 				return err
@@ -165,6 +168,7 @@ func setContext(session *Session, name string) error {
 		*profile.field(definition.flag) = value
 	}
 
+	// The address is checked as a command would use it, before it is saved.
 	session.settings.selected = profile
 	if _, err := session.BaseURL(); err != nil {
 		return err

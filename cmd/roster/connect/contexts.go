@@ -100,6 +100,7 @@ func parseContexts(text []byte) (contexts, error) {
 	for name, raw := range file.Contexts {
 		var one savedContext
 		if err := strictjson.Unmarshal(raw, &one); err != nil {
+			// One broken context doesn't make the others unusable, and its text is kept.
 			parsed.broken[name] = err
 			parsed.raw[name] = raw
 			one = savedContext{}
@@ -121,6 +122,7 @@ func (c *contexts) text() ([]byte, error) {
 	}
 
 	for name, profile := range c.All {
+		// The profile is empty unless the broken context was replaced, so its text is written back.
 		if raw := c.raw[name]; raw != nil && profile == (Profile{}) {
 			file.Contexts[name] = raw
 			continue
@@ -154,13 +156,14 @@ func (s contextStore) path() (string, error) {
 	return filepath.Join(dir, "roster", "contexts.json"), err
 }
 
-// read returns the saved contexts; none if there is no file.
+// read returns the saved contexts; an empty set if the file doesn't exist.
 func (s contextStore) read() (contexts, error) {
 	none := contexts{All: map[string]Profile{}}
 
 	path, err := s.path()
 	if err != nil {
-		return none, nil // a system account without a home has no contexts
+		// A system account without a home has no contexts.
+		return none, nil
 	}
 
 	text, err := os.ReadFile(path)
@@ -199,6 +202,8 @@ func (s contextStore) write(saved contexts) error {
 	}
 
 	text, err := saved.text()
+
+	// The contexts name keys and tokens, so only their user may read them.
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
@@ -207,6 +212,7 @@ func (s contextStore) write(saved contexts) error {
 		err = os.WriteFile(path+".new", append(text, '\n'), 0o600)
 	}
 
+	// A command that reads meanwhile gets the old file or the new one as a whole.
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}
@@ -219,7 +225,7 @@ func (s contextStore) write(saved contexts) error {
 }
 
 // ContextOf returns the name of a saved context for a domain: one that names it, else one with an
-// address at host, HOST[:PORT]. It returns nothing if there is none, or the contexts can't be read.
+// address at host, HOST[:PORT]. It returns "" if no context matches, or the contexts can't be read.
 func (s *Session) ContextOf(domain, host string) string {
 	saved, err := s.settings.store.read()
 	if err != nil {

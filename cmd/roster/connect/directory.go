@@ -61,7 +61,8 @@ func (d *Directory) AttachFlags(root *cobra.Command) {
 			c.DisableFlagsInUseLine = c.DisableFlagsInUseLine || !c.Flags().HasAvailableFlags()
 			c.Flags().AddFlagSet(d.settings.flags)
 
-			if !completed { // the commands share the flag
+			// The commands share the flag, so that one completion is enough.
+			if !completed {
 				completed = c.RegisterFlagCompletionFunc(flagContext, d.completeContext) == nil
 			}
 		}
@@ -128,6 +129,7 @@ func (s *Session) UseContextOf(domain string) error {
 // InContext returns a session of the directory of a saved context, beside this one. Its caller closes the
 // directory.
 func (s *Session) InContext(name string) (*Session, error) {
+	// Flags of the connection would replace the same settings in each of the contexts.
 	if given := s.settings.givenFlags(); len(given) > 0 {
 		return nil, cli.Usage("%s doesn't go together with contexts as arguments", given[0])
 	}
@@ -223,7 +225,8 @@ func (s *Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	learn := config.VerifyConnection != nil // a bundle verifies nodes
+	// Only a bundle verifies a learned address as that of a node, so a member can't lead credentials elsewhere.
+	learn := config.VerifyConnection != nil
 	if learn {
 		config = apiclient.OnlyNodes(config, addresses)
 	}
@@ -268,7 +271,7 @@ func (s *Session) ClientOf(base string) (*apiclient.Client, error) {
 	return apiclient.ProveBy(apiclient.NewDirect(base, hc), config), nil
 }
 
-// httpClient returns the client for requests to so many addresses.
+// httpClient returns the client for requests to a number of addresses.
 func (s *Session) httpClient(config *tls.Config, addresses int) (*http.Client, error) {
 	connectTimeout := handshakeTimeout
 	if addresses > 1 {
@@ -295,6 +298,7 @@ func (s *Session) httpClient(config *tls.Config, addresses int) (*http.Client, e
 		authenticated = tracingTransport{authenticated, s.Console}
 	}
 
+	// A redirect is not followed, because it would take the certificate and the token to another server.
 	return &http.Client{
 		Transport:     authenticated,
 		Timeout:       s.attemptTimeout(addresses),
@@ -324,8 +328,7 @@ func withClient(
 	}
 }
 
-// NodeClient returns a client of one node, for what concerns that node alone. Several
-// addresses are refused.
+// NodeClient returns a client of one node, for commands that concern that node alone. Several addresses are refused.
 func (s *Session) NodeClient() (*apiclient.Client, error) {
 	if s.Dial != nil {
 		return s.Dial()

@@ -87,6 +87,8 @@ func shorten(text string) string {
 	}
 
 	end := maxToolText - len("…")
+
+	// The cut goes back to the beginning of a character.
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -10,7 +10,7 @@ import (
 // outputVariable sets the format of output in place of -o.
 const outputVariable = "ROSTER_OUTPUT"
 
-// SetOutput takes the format of output from the environment, if -o gives none.
+// SetOutput takes the format of output from the environment unless -o gives one.
 func (s *Session) SetOutput() error {
 	text := s.settings.getenv(outputVariable)
 	if text == "" || s.Format != "" {

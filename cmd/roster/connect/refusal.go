@@ -28,6 +28,8 @@ type refusalTransport struct{ *http.Transport }
 // RoundTrip implements http.RoundTripper.
 func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(r)
+
+	// After the end of the context, the error is an effect of that.
 	if err == nil || r.Context().Err() != nil {
 		return resp, err
 	}
@@ -37,11 +39,13 @@ func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	if explainsItself(err) {
+		// The error names the cause, and a probe would only delay it.
 		return nil, err
 	}
 
 	alert := err
 	if !isAlert(err) {
+		// A connection that sends no request can still read the alert.
 		if alert = t.probe(r); alert == nil {
 			return nil, err
 		}
@@ -91,6 +95,7 @@ func (t refusalTransport) isOtherPort(r *http.Request, alert error) bool {
 		return true
 	}
 
+	// Only a cluster port accepts the protocol of members; an API refuses it.
 	config := t.TLSClientConfig.Clone()
 	config.NextProtos = []string{memberProtocol}
 
@@ -141,6 +146,7 @@ func (t refusalTransport) probe(r *http.Request) error {
 
 	defer func() { _ = conn.Close() }()
 
+	// A server that accepts the certificate sends nothing, so the read must end by itself.
 	_ = conn.SetReadDeadline(time.Now().Add(probeTimeout))
 
 	if _, err = conn.Read(make([]byte, 1)); isAlert(err) {

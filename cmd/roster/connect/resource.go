@@ -81,9 +81,8 @@ func Contents(
 	return found, contents, err
 }
 
-// SuggestLookup adds a lookup to the failure to find a registration: by the beginning of
-// its name, or of all registrations if id is a rid. If id is what an agent calls itself, it
-// adds the name by which that is registered.
+// SuggestLookup adds a lookup to the failure to find a registration: by the beginning of its name, or of all
+// registrations if id is a rid. If an agent calls itself id, it adds the agent's registered name.
 func SuggestLookup(ctx context.Context, session *Session, err error, id string) error {
 	if _, notRID := directory.ParseRID(id); notRID == nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup"))
@@ -101,7 +100,7 @@ func SuggestLookup(ctx context.Context, session *Session, err error, id string) 
 	return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup", "--agent", prefixPattern(id)))
 }
 
-// maxSameName bounds the agents among which one is looked for that calls itself by a name.
+// maxSameName bounds the agents that are searched for one that calls itself by a name.
 const maxSameName = 20
 
 // calledSo returns an agent that calls itself by a name; nil if the directory finds none, or

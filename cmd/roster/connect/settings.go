@@ -65,7 +65,7 @@ type settings struct {
 	only         string  // the trust domain of which a context may be used; empty for all
 	selected     Profile // the context to use; empty before UseContext, or without a context
 	selectedName string
-	mixed        bool // that the context adds to flags was noted
+	mixed        bool // whether it was noted that the context adds to flags
 
 	pinned   Profile // values that apply unless a flag has another
 	fallback Profile // values that apply if no setting has one
@@ -168,9 +168,8 @@ func (s *settings) domain() string {
 	return domain
 }
 
-// contextReplaced reports whether flags give what a setting is for, so that the context's own
-// doesn't belong to it: the address and its domain, a certificate and its key, a token and its key,
-// and with the Workload API the identity and the bundle.
+// contextReplaced reports whether flags replace the context's value of a setting: the address replaces the domain, a
+// certificate its key, a token its key, and the Workload API the identity and the bundle.
 func (s *settings) contextReplaced(flag string) bool {
 	isGiven := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return s.flags.Lookup(name).Changed })
@@ -249,6 +248,7 @@ func (s *settings) useContext(program string) error {
 			WithNext(program + " context list")
 	}
 
+	// A broken context fails only the commands that would use it.
 	if err := saved.broken[name]; err != nil {
 		return cli.Failed(cli.ExitFailed, "cannot read the context %q: %w", name, err).
 			WithHint("Save it again, or remove it:").
@@ -256,12 +256,14 @@ func (s *settings) useContext(program string) error {
 	}
 
 	if s.only != "" && selected.Domain != "" && selected.Domain != s.only {
+		// A context that the user named is refused. The current one may be left out silently.
 		if s.value(flagContext) != "" {
 			return cli.Usage("context %q is of %s, and the node of %s", name, selected.Domain, s.only).
 				WithNext(program + " context list")
 		}
 
-		selected, name = Profile{}, "" // the current context has another domain's identity
+		// The current context has an identity in another domain.
+		selected, name = Profile{}, ""
 	}
 
 	s.selected = selected
@@ -313,7 +315,7 @@ func isBaseURL(u *url.URL) bool {
 		u.Fragment == "" && (u.Path == "" || u.Path == "/")
 }
 
-// isPort reports whether a text is the number of a port, or none is given.
+// isPort reports whether a text is the number of a port, or empty.
 func isPort(text string) bool {
 	number, err := strconv.ParseUint(cmp.Or(text, "443"), 10, 16)
 	return err == nil && number > 0

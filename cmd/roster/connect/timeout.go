@@ -17,7 +17,7 @@ const (
 	defaultTimeout = 10 * time.Second
 )
 
-// A bound is the time that a command may take; none if it is 0.
+// A bound is the time that a command may take; 0 for no limit.
 type bound time.Duration
 
 // Bound returns a context with the time that a command may take: that of --timeout or
@@ -37,7 +37,8 @@ func (s *Session) Bound(ctx context.Context, c *cobra.Command) (context.Context,
 // timeoutOf returns the time that a command may take; 0 for no bound.
 func (s *Session) timeoutOf(c *cobra.Command) (time.Duration, error) {
 	if c.Flags().Lookup(flagTimeout) == nil {
-		return 0, nil // the command talks to no directory
+		// The command talks to no directory.
+		return 0, nil
 	}
 
 	name, text := "--"+flagTimeout, s.settings.flags.Lookup(flagTimeout).Value.String()

@@ -16,6 +16,7 @@ import (
 // tlsConfig returns the client's TLS configuration: the Workload API's identity and bundle
 // or those of files. A bundle file wins over the Workload API's bundle.
 func (s *Session) tlsConfig() (*tls.Config, error) {
+	// A command may make several clients, and the mixture is noted once.
 	if names := s.settings.mixture(); len(names) > 0 && !s.settings.mixed {
 		s.settings.mixed = true
 		s.Note("Using %s of the context %s.", strings.Join(names, ", "), s.settings.selectedName)
@@ -32,6 +33,7 @@ func (s *Session) tlsConfig() (*tls.Config, error) {
 		}
 	}
 
+	// The Workload API is open by here, because its bundle may be the one to trust.
 	config, err := s.serverTrust()
 	if err != nil {
 		return nil, err
@@ -101,6 +103,7 @@ func (s *settings) addCertificate(config *tls.Config) error {
 			WithHint("Give both --cert and --key (or ROSTER_CERT and ROSTER_KEY), or neither to be anonymous.")
 	}
 
+	// A file that can't be used fails here with its reason, and not in a handshake.
 	if _, err := loadCertificate(cert, key); err != nil {
 		return err
 	}

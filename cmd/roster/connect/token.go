@@ -61,6 +61,8 @@ func addWITFromFiles(next http.RoundTripper, wit, key string) (http.RoundTripper
 
 func addBearer(next http.RoundTripper, file string) (http.RoundTripper, error) {
 	token := func() (string, error) { return readToken(file) }
+
+	// A file that can't be used fails here, and not at the first request.
 	if _, err := token(); err != nil {
 		return nil, cli.Failed(cli.ExitKey, "cannot use the token: %w", err)
 	}

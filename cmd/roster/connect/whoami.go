@@ -12,7 +12,7 @@ import (
 
 // A caller is the output of "roster whoami".
 type caller struct {
-	Identity   string    `json:"identity,omitempty"` // SPIFFE ID; empty for none or a token
+	Identity   string    `json:"identity,omitempty"` // SPIFFE ID; may be empty
 	Credential string    `json:"credential"`
 	Expires    time.Time `json:"expires,omitzero"`
 	Directory  string    `json:"directory,omitempty"`
@@ -79,8 +79,7 @@ func (s *Session) whoami() (me caller, err error) {
 	return me, nil
 }
 
-// clientCertificate returns the certificate that commands present, and its source; nil if
-// they present none.
+// clientCertificate returns the certificate that commands present, and its source; nil if they present no certificate.
 func (s *Session) clientCertificate() (leaf *x509.Certificate, source string, err error) {
 	address, err := s.settings.workloadAddress()
 	if err != nil {

@@ -56,6 +56,7 @@ func (w *workloadIdentity) open(address string) error {
 			WithHint("--workload-api or SPIFFE_ENDPOINT_SOCKET must be unix:///PATH or tcp://IP:PORT.")
 	}
 
+	// The updates serve all connections of the command, so they run until close.
 	ctx, cancel := context.WithCancel(context.Background())
 	bundles := trust.NewBundles()
 
@@ -68,8 +69,12 @@ func (w *workloadIdentity) open(address string) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		updates.Run(ctx, slog.New(slog.DiscardHandler)) // Source returns the error that it would log
+
+		// Source returns the error that the updates would log.
+		updates.Run(ctx, slog.New(slog.DiscardHandler))
 	}()
+
+	// The function is set before the wait, so that close ends the updates of a failed open, too.
 	w.stop = func() {
 		cancel()
 		<-done
@@ -116,7 +121,8 @@ func (w *workloadIdentity) trustNodes(nodes *apiclient.NodeTrust) error {
 	nodes.Authorities = func() []*x509.Certificate {
 		held, err := w.bundles.GetX509BundleForTrustDomain(domain)
 		if err != nil {
-			return nil // the Workload API withdrew it: nothing is certified
+			// The Workload API withdrew the bundle, so that no node is certified any more.
+			return nil
 		}
 
 		return held.X509Authorities()
