@@ -46,12 +46,12 @@ type AuditEvent struct {
 	Entitlement string `json:"entitlement,omitzero"`
 	// AttestedBy is the member that vouches for the operator, if proofs are not required.
 	AttestedBy Identity `json:"attested_by,omitzero"`
-	// Difference is what the command changed; nil if its target says all.
+	// Difference is the change that the command made to a text; nil if its target says all.
 	Difference *AuditDifference `json:"difference,omitzero"`
 }
 
-// An AuditDifference is between the texts of what an operator's command replaced and of what it put in
-// its place.
+// An AuditDifference is the difference between two texts: the one that an operator's command replaced,
+// and its replacement.
 type AuditDifference struct {
 	// Was and Is are the SHA-256 of the texts. Was is zero if there was none, or the command does not
 	// name the one that it replaced.
@@ -80,7 +80,7 @@ const (
 )
 
 // OutcomeMisconduct is AuditEvent.Outcome of a message that a node has refused of another member, because
-// none that works as it should sends it.
+// a correct member sends no such message.
 const OutcomeMisconduct = "misconduct"
 
 // ByNode is AuditEvent.By of an action that a node took by itself.

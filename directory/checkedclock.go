@@ -10,8 +10,8 @@ import (
 const MaxStep = time.Minute
 
 // A CheckedClock is a machine's wall clock without its steps: while the wall clock differs by more
-// than [MaxStep] from what the machine has counted since the last reading, the count is the time.
-// What ends that is outside the clock: [CheckedClock.Confirm] and [CheckedClock.Adopt]. A suspended
+// than [MaxStep] from the machine's count of time since the last reading, the count is the time.
+// Only [CheckedClock.Confirm] and [CheckedClock.Adopt] end that. A suspended
 // machine counts on, so waking is no step. The nil pointer is the wall clock of [time.Now].
 type CheckedClock struct {
 	wall func() time.Time

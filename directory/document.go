@@ -285,6 +285,7 @@ func (d Document) Merge(body []byte) (Document, error) {
 
 	members := d.Members()
 	for _, member := range patch.Members() {
+		// A member keeps its place, so that the rest stays as it is written.
 		if i := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == member.Name }); i >= 0 {
 			members[i] = member
 		} else {

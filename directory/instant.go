@@ -25,6 +25,7 @@ func ParseInstant(text string) (time.Time, error) {
 
 	date, clock, second, fraction := parts[1], parts[2], parts[3], parts[4]
 
+	// Package time takes no leap second, so the second before is parsed.
 	isLeap := second == "60"
 	if isLeap {
 		second = "59"

@@ -1,6 +1,6 @@
 package directory
 
-// A Past is the history of a registration: what its domain has stated of it, the first statement first.
+// A Past is the history of a registration: the statements of its domain, the first one first.
 type Past struct {
 	Statements []PastStatement
 	// Complete is false if a node has not all statements that the domain has kept.
@@ -17,7 +17,7 @@ type PastStatement struct {
 
 	H    Hash   // of its payload
 	Path []Hash // from its entry to the root of the checkpoint of its log; nil if it can't be proven here
-	// Payload is what was stated, without disclosures: salted hashes of members. It is nil once the
+	// Payload is the statement's, without disclosures: salted hashes of members. It is nil once the
 	// contents were pruned.
 	Payload []byte
 	// Revision is that of the statement; 0 once the contents were pruned.

@@ -116,6 +116,8 @@ func ParseVisibility(s string) (Visibility, error) {
 		var visibility Visibility
 		for name := range strings.SplitSeq(strings.TrimPrefix(s, "peers:"), ",") {
 			td, err := spiffeid.TrustDomainFromString(name)
+
+			// A domain called mesh would share the name of the mesh's audience.
 			if err != nil || name != td.Name() || name == Mesh.name {
 				return Visibility{}, Refuse(BadRequest, "visibility names %.100q, which is not a domain", name)
 			}

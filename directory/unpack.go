@@ -36,6 +36,7 @@ func Unpack(doc Document, code []byte) (projection *Projection, err error) {
 	c := coder{in: string(code)}
 	c.all(projection, text)
 
+	// Bytes that are left over show a code of another form.
 	if c.in != "" {
 		return nil, fmt.Errorf("%d bytes follow a projection", len(c.in))
 	}

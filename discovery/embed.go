@@ -81,7 +81,7 @@ func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 		if hash := f.hashText(text); hash == terms.space.rows.At(n).text {
 			ws = append(ws, waiter{n, hash, text})
 		} else {
-			terms.space.waits.Unset(n) // it has changed: the feed will tell
+			terms.space.waits.Unset(n) // it has changed: the feed brings the new text
 		}
 	}
 

@@ -163,6 +163,7 @@ func (t *rater) cover(section *content.Section, tokens []analysis.Token) float64
 			says += question.Words[n].IDF
 		}
 
+		// A pair counts once, so that its repetition gains nothing.
 		if pair := [2]int{before, n}; before >= 0 && question.Adjacent[pair] && !t.seen[pair] {
 			t.seen[pair] = true
 			t.scan.beside += min(question.Words[before].IDF, question.Words[n].IDF)

@@ -86,7 +86,7 @@ func (s *search) gather(want int, without ownerSet) bool {
 
 		entry, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
 		if !ok {
-			continue // it has died since
+			continue // it has expired or was removed since
 		}
 
 		v := kinds.Redact(entry, s.finder.cfg.redaction)

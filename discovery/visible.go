@@ -81,6 +81,7 @@ func (s *visibleSet) update(terms *termIndex, view *index.View, reader Reader) {
 
 	switch behind := terms.version - s.version; {
 	case !s.made, behind > changesKept:
+		// The remembered changes don't cover the gap, so every slot is looked at.
 		s.slots, s.count = s.slots[:0], 0
 		for n := range terms.slots.Len() {
 			s.look(terms, view, reader, n)
@@ -162,7 +163,7 @@ func (s *visibleSet) sees(terms *termIndex, view *index.View, reader Reader, n u
 
 	entry, ok := view.Peek(terms.origins[slot.origin], slot.rid)
 	if !ok || terms.classOf(entry) != class.className {
-		return false // it has changed since: the feed will tell
+		return false // it has changed since: the feed brings the change
 	}
 
 	yes := s.judge(terms, reader, entry)

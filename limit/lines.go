@@ -13,11 +13,11 @@ type Lines[K comparable] struct {
 	of  Rate
 	max int
 
-	mu   sync.Mutex // guards the following
+	mu   sync.Mutex // guards the field below
 	keys map[K]*sample
 }
 
-// A sample is what is known of the lines of one key.
+// A sample has the limiter and the skipped lines of one key.
 type sample struct {
 	limiter *rate.Limiter
 	skipped int // since the last line

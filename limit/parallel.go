@@ -24,6 +24,7 @@ func Parallel(n int, f func(i int)) {
 	)
 	for range workers {
 		wg.Go(func() {
+			// Each goroutine takes the next number when it is free, so a slow call holds up no other.
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				f(i)
 			}

@@ -37,7 +37,7 @@ type PriorityConfig struct {
 type Priority struct {
 	cfg PriorityConfig
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	taken   int
 	waiting int
 	queues  []list.List // of *waiter, by class

@@ -62,7 +62,7 @@ const (
 	ScopeGroup     Scope = "group"     // the share of one foreign domain or one network
 	ScopeStrangers Scope = "strangers" // the share of all strangers
 	ScopeForeign   Scope = "foreign"   // the share of all foreign domains
-	ScopeAll       Scope = "all"       // what the pool has for callers of that kind
+	ScopeAll       Scope = "all"       // the part of the pool for callers of that kind
 )
 
 // A ShareError refuses a use of a pool.
@@ -81,7 +81,7 @@ func (e *ShareError) OfCaller() bool { return e.Scope == ScopeCaller || e.Scope 
 
 // SharesConfig divides a pool. Division.Of makes that of a pool of a node.
 type SharesConfig struct {
-	Places int64 // of the pool; of requests, bytes, or what else is counted
+	Places int64 // of the pool: requests, bytes or other units
 
 	Strangers int64 // of all strangers together
 	Network   int64 // of one network of strangers

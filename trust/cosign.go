@@ -87,7 +87,7 @@ func (r *Keyring) WitnessKeys(origin spiffeid.TrustDomain) (keys []checkpoint.Ve
 	}
 
 	for _, key := range doc.Keys {
-		// A key document of before cosignatures lists no cosigning key.
+		// A listed key need not come with a cosigning key.
 		if _, err := r.find(origin, key.KeyID()); err == nil && key.Cosign != nil {
 			keys = append(keys, checkpoint.VerifierKey{
 				Name: doc.WitnessName(key.Node), Type: checkpoint.TypeWitness, Key: key.Cosign,

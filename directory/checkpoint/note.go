@@ -28,7 +28,7 @@ var (
 // A Note is a parsed signed note of a checkpoint. Its form alone was checked.
 type Note struct {
 	Checkpoint
-	// Text is what is signed: the checkpoint's text, and a foreign log's extension
+	// Text is the signed text: the checkpoint's text, and a foreign log's extension
 	// lines. It is not the whole note.
 	Text       string
 	Signatures []Signature // one for each key

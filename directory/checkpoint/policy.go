@@ -291,7 +291,7 @@ func word(words []string, i int) string {
 	return ""
 }
 
-// A Judgement is what a policy finds in a note.
+// A Judgement is the result of Policy.Judge.
 type Judgement struct {
 	// Logs are the policy's keys of the note's origin that signed it. Without one the
 	// policy doesn't believe the note, unless it lists no logs at all.
@@ -314,6 +314,7 @@ func (p *Policy) Judge(n *Note) (Judgement, error) {
 	var found Judgement
 
 	for _, log := range p.Logs {
+		// The key of another log shows nothing of this one.
 		if log.Key.Name != n.Origin {
 			continue
 		}

@@ -18,7 +18,7 @@ const (
 // A Proof says at which index of a log an entry is (C2SP tlog-proof). Which entry, its
 // reader knows.
 type Proof struct {
-	Extra      []byte // signed by nobody; nil for none
+	Extra      []byte // not signed; nil without any
 	Index      uint64
 	Path       []directory.Hash // from the leaf's sibling upwards
 	Checkpoint string           // the signed note, with all of its signatures
@@ -97,6 +97,7 @@ func ParseProof(text string) (*Proof, error) {
 		proof.Path = append(proof.Path, h)
 	}
 
+	// The checkpoint is kept as text, which its users parse again.
 	if _, err := Parse(note); err != nil {
 		return nil, err
 	}

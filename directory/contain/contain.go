@@ -82,6 +82,7 @@ func (e *Error) Error() string {
 func (p *Panics) Run(place Place, f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
+			// Without a counter, the panic is contained and logged all the same.
 			if p == nil {
 				p = &Panics{}
 			}
@@ -144,6 +145,7 @@ func (p *Panics) first(c cause) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	// A peer can provoke panics at many places, so the number of logged ones is bounded.
 	if p.logged[c] || len(p.logged) == maxLogged {
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 // Codings are the content codings that Unpack takes, as the value of Accept-Encoding.
 const Codings = "gzip"
 
-// ErrCoding is the error of an answer whose content coding is not taken, or not what it says.
+// ErrCoding is the error of an answer whose content coding is not taken, or differs from its header.
 var ErrCoding = errors.New("content coding not taken")
 
 // Unpack has the body of an answer read as its content: unpacked if it is in gzip, which some

@@ -109,6 +109,7 @@ func (c *Contract) choose(operation string, body []byte, at string) (*Task, erro
 		return &Task{Operation: o, Value: body, At: at}, err
 	}
 
+	// Many schemas would accept an envelope as an input, so it is looked for first.
 	if input, ok := envelope(members); ok {
 		t, is, err := c.unwrap(members, input, at)
 		if is || err != nil {
@@ -282,6 +283,7 @@ func (c *Contract) Batches(operation string, body []byte) bool {
 	if operation != "" {
 		i = slices.IndexFunc(c.Operations, func(o Operation) bool { return o.Name == operation })
 	} else if len(c.Operations) > 1 {
+		// Among several operations, only the body names the one that it is for.
 		i = -1
 	}
 

@@ -79,6 +79,8 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte, budget *schema.Budget)
 		at := ""
 		if batch {
 			at = ItemAt(n)
+
+			// An item that failed has an error in place of its output.
 			if members, err := directory.ParseObject(bodies[n]); err == nil && len(members) == 1 &&
 				members[0].Name == "error" {
 				continue

@@ -71,6 +71,8 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 			Description: obj.short("description", directory.MaxDescription),
 			Tags:        obj.tags("tags"),
 		}
+
+		// Other members may be null, which stands for an absent one.
 		obj.required("name", "description", "tags")
 		obj.text("name")
 		obj.checkName("id", capability.Name)
@@ -146,6 +148,7 @@ func securityOfA2A(doc *object) []byte {
 		}
 	}
 
+	// An empty object would claim that the card describes authentication.
 	if len(data) == 1 {
 		return nil
 	}

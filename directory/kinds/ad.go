@@ -56,6 +56,7 @@ func capabilitiesOfAD(doc *object) []directory.Capability {
 			obj.refuse("type", "a capability's type has at most %d bytes", directory.MaxCapabilityType)
 		}
 
+		// Lookups compare types, so each of its characters must be one that people see.
 		obj.checkSeen("type", capability.Type)
 		obj.checkName("name", capability.Name)
 		seen.add(obj, "name", capability.Name)

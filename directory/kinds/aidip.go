@@ -205,6 +205,7 @@ func ListedCapabilities(doc directory.Document, projection *directory.Projection
 	if kind == directory.KindAIDIP && slices.ContainsFunc(projection.Capabilities, func(c directory.Capability) bool {
 		return c.Type == directory.CapabilityTool && slices.Contains(projection.Tags, c.Name)
 	}) {
+		// The projection has some of them as tags, so the list is read from the document.
 		return readDocument(doc).texts("capabilities")
 	}
 

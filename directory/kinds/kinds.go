@@ -71,6 +71,8 @@ func nameKind(d directory.Document, err error) error {
 	named.Problem = directory.BadDocument
 	named.Pointer = ""
 	named.Detail = fmt.Sprintf("this looks like %s: add kind=%s, or correct it as kind=%s", Title(kind), kind, d.Kind())
+
+	// The fault of the kind takes the first place.
 	faults := refusal.Violations[:min(len(refusal.Violations), directory.MaxViolations-1)]
 	named.Violations = append([]directory.Violation{{Detail: named.Detail}}, faults...)
 

@@ -23,6 +23,8 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 
 		Capabilities: toolsOfMCP(doc),
 	}
+
+	// The older shape has the version in an object.
 	if detail := doc.child("version_detail").text("version"); projection.Version == "" {
 		projection.Version = detail
 	}
@@ -115,6 +117,8 @@ func fillTemplate(address string, variables *object) (filled string, ok bool) {
 		case !found:
 			return out.String(), true
 		case !closed || name == "": // no placeholder, and no URL
+
+			// The brace stays, and the URL is refused for it.
 			return address, true
 		}
 
@@ -230,7 +234,7 @@ func imageURL(registry, reference, version string) string {
 	return purl
 }
 
-// versionPURL is the version of a package URL, with what leads it; "" for none.
+// versionPURL is the version of a package URL with its leading @; "" without a version.
 func versionPURL(version string) string {
 	if version == "" {
 		return ""

@@ -38,6 +38,7 @@ func toolsOfMCP(doc *object) (tools []directory.Capability) {
 			tool.Name = strictjson.Unquote(element)
 		}
 
+		// Lookups compare names in NFC, so two of one form are the same tool.
 		key := norm.NFC.String(tool.Name)
 		if seen[key] || !IsTool(tool.Name) || len(tool.Description) > directory.MaxDescription {
 			continue
@@ -86,6 +87,7 @@ func WithTools(document directory.Document, tools []directory.Capability) ([]byt
 	meta := doc.child("_meta")
 	publisher := meta.child(publisherMeta)
 
+	// Data of another type under these names must not be overwritten.
 	if err := doc.reading.err(); err != nil {
 		return nil, err
 	}

@@ -76,6 +76,7 @@ func (o *object) labels(name string) []string {
 				t)
 		}
 
+		// Tags are names of capabilities, which are compared in NFC.
 		if key := norm.NFC.String(t); !seen[key] {
 			seen[key] = true
 			out = append(out, t)
@@ -134,6 +135,7 @@ func (o *object) integer(name string, def float64) float64 {
 		return def
 	}
 
+	// JSON writes one whole number in several ways, such as 1.0 and 1e0.
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || n != math.Trunc(n) {
 		o.refuse(name, "%q is %.40s; it must be a whole number", name, raw)
@@ -163,8 +165,8 @@ func examplesOfProfile(doc *object, projection *directory.Projection) {
 }
 
 // IgnoredLanguage returns the JSON pointer to the first language of a profile's
-// examples that is no language tag, which counts as none (XU-041); "" if there is
-// none such, as in documents of other kinds.
+// examples that is no language tag, and is ignored (XU-041); "" if all are tags,
+// and for documents of other kinds.
 func IgnoredLanguage(doc directory.Document) string {
 	if doc.Kind() != directory.KindProfile || !bytes.Contains(doc.Bytes(), []byte(`"language"`)) {
 		return ""

@@ -57,6 +57,7 @@ func (r *reading) misspellings() (all []Misspelling) {
 // refuse remembers that the member at the pointer is wrong, unless something is
 // said of it already.
 func (r *reading) refuse(problem directory.Problem, at, format string, args ...any) {
+	// A fault often leads to others of the same member.
 	if len(r.wrong) == directory.MaxViolations || slices.ContainsFunc(r.wrong, func(v directory.Violation) bool {
 		return v.Pointer == at
 	}) {
@@ -133,6 +134,7 @@ func (o *object) member(name, begins, what string) []byte {
 // noteNear remembers which member is read, and those whose names are near to its name. Only
 // the first members of an object count.
 func (o *object) noteNear(name string) {
+	// The bits of read have room for no more.
 	for i := range o.members[:min(len(o.members), 64)] {
 		switch {
 		case o.members[i].Name == name:
@@ -300,6 +302,8 @@ func (o *object) checkSeen(member, text string) {
 // dialects are not checked.
 func (o *object) schema(name string) []byte {
 	raw := o.member(name, "{", "a JSON Schema object")
+
+	// A stored document's schemas were checked when it was registered.
 	if raw == nil || !o.reading.schemas {
 		return raw
 	}

@@ -69,7 +69,7 @@ var titles = map[directory.Kind]string{
 	directory.KindOASF:    "an OASF record",
 }
 
-// Title returns what documents of a kind are called, with an article.
+// Title returns the name of documents of a kind, with an article.
 func Title(kind directory.Kind) string { return titles[kind] }
 
 // Recognise returns the kind of a JSON document by its top-level members, whether or not the
@@ -86,6 +86,7 @@ func Recognise(members []strictjson.Member) (kind directory.Kind, certain bool) 
 		return directory.KindAD, true
 	}
 
+	// A server.json may have no member of its own kind, and still names its schema.
 	if schema, _ := strictjson.TextMember(members, "$schema"); strings.Contains(schema, "modelcontextprotocol") {
 		return directory.KindMCP, true
 	}

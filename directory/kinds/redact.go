@@ -15,6 +15,7 @@ func Redact(entry *directory.Entry, sight directory.Redaction) *directory.Entry 
 		return entry
 	}
 
+	// Entries are shared and never modified.
 	v := *entry
 	if !sight.ShowsRegistrant() && !entry.Owner.IsZero() {
 		v.Owner = directory.Identity{}

@@ -71,6 +71,8 @@ func (o *object) checkAllURLs() {
 		}
 
 		in, n := decoder.StackIndex(decoder.StackDepth())
+
+		// An odd number in an object is that of a name.
 		if token.Kind() != '"' || in == '{' && n%2 == 1 {
 			continue
 		}
@@ -114,6 +116,8 @@ func notURI(s string) string {
 func notHost(s string, target *url.URL) string {
 	_, rest, _ := strings.Cut(s, "//")
 	authority := rest[:len(rest)-len(strings.TrimLeftFunc(rest, isInAuthority))]
+
+	// Without a port, the scheme's own is called; 1 stands for it.
 	port, err := strconv.ParseUint(cmp.Or(target.Port(), "1"), 10, 16)
 
 	switch {

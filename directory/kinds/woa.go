@@ -47,6 +47,7 @@ func agentOfWoA(doc *object) *object {
 		doc.refuse("agents", "there are %d agents: register each with a document of its own", len(agents))
 	}
 
+	// With an empty agent, the other faults of the document are found as well.
 	return doc.reading.object(doc.pointer("agents")+"/0", nil)
 }
 
@@ -166,6 +167,7 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 		t.agent.refuse("transports", "\"transports\" is missing: the name of at least one transport is needed")
 	}
 
+	// A transport that is named twice gives one binding.
 	for _, name := range unique(names) {
 		obj := configurations.child(name)
 		if obj.raw == nil {

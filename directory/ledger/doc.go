@@ -3,11 +3,11 @@
 // A log has an entry for each change of which its domain must be held to its word: a type
 // and the SHA-256 of a payload. Entries disclose nothing, so everybody may read them.
 //
-//	Frontier  the right edge of a tree: what appending and the root need
+//	Frontier  the right edge of a tree, by which entries are appended and the root is made
 //	Log       one log on disk: its entries and hashes, tiles and proofs
 //	Epochs    the logs of a domain, one for each of its epochs
 //
 // Log.Append takes the entries that the owner of the tree has appended. If entries are
-// missing before them, or what is on disk is damaged, Log.Fill gets them from elsewhere:
-// what leads to another root than the owner's is not kept, and not served.
+// missing before them, or entries on disk are damaged, Log.Fill gets them from elsewhere.
+// Entries that lead to another root than the owner's are neither kept nor served.
 package ledger

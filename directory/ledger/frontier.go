@@ -18,7 +18,7 @@ const (
 	Command   = 6
 )
 
-// An Entry is what a log says of a payload: its type and its SHA-256.
+// An Entry is a log's record of a payload: its type and its SHA-256.
 type Entry [1 + sha256.Size]byte
 
 // EntryOf returns the entry of a payload of a type.

@@ -83,7 +83,7 @@ func (l *Log) addLevel() error {
 	return err
 }
 
-// Close closes the files. What was not synced may be lost.
+// Close closes the files. Values that were not synced may be lost.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,8 +111,8 @@ func (l *Log) Sync() error {
 }
 
 // Reset takes the owner's tree as it is now, at a start or by a snapshot, whatever was
-// appended before. If what is on disk doesn't lead to its root, the log is incomplete. It
-// reads no entry, and a few hashes for each level.
+// appended before. If the hashes on disk don't lead to its root, the log is incomplete.
+// It reads no entry, and a few hashes for each level.
 func (l *Log) Reset(tree Tree) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +314,7 @@ func (l *Log) fill(at uint64, entries []Entry) (next uint64, err error) {
 	return at, nil
 }
 
-// finishFill compares the filled columns with the tree, and adds what was appended since.
+// finishFill compares the filled columns with the tree, and adds the entries that were appended since.
 func (l *Log) finishFill(tree Tree) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

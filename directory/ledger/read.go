@@ -36,7 +36,7 @@ func TilePath(n uint64, width int) string {
 // ErrNoTile says that the tree has no such tile, bundle or entry.
 var ErrNoTile = errors.New("the ledger has no such tile")
 
-// A hashReader reads hashes of a log as they are on disk. Its user compares what they lead to.
+// A hashReader reads hashes of a log as they are on disk. Its user compares the root that they lead to.
 type hashReader struct{ log *Log }
 
 // ReadHashes implements tlog.HashReader.
@@ -86,7 +86,7 @@ func (r hashReader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 // SaveTiles implements tlog.TileReader.
 func (hashReader) SaveTiles([]tlog.Tile, [][]byte) {}
 
-// read calls use with the files of a tree. What turns out to be damaged is missing from then on.
+// read calls use with the files of a tree. Damaged entries are missing from then on.
 func (l *Log) read(tree Tree, use func(hashReader) error) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -175,7 +175,7 @@ func (l *Log) Bundle(tree Tree, n uint64, width int) (bundle []byte, err error) 
 	return bundle, l.damaged(err)
 }
 
-// Entries returns a run of entries as they are on disk: who takes them compares what they lead to.
+// Entries returns a run of entries as they are on disk: the receiver compares the root that they lead to.
 func (l *Log) Entries(tree Tree, from, n uint64) (entries []byte, err error) {
 	if from+n > tree.Size || from+n < from {
 		return nil, ErrNoTile

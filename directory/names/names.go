@@ -50,6 +50,7 @@ func Check(name string) error {
 	first, _ := utf8.DecodeRuneInString(name)
 	last, _ := utf8.DecodeLastRuneInString(name)
 
+	// A space within the name can be seen, one at its end can't.
 	if unicode.IsSpace(first) || unicode.IsSpace(last) {
 		return directory.Refuse(directory.BadName, "the agent name %+q begins or ends with a space", name)
 	}
@@ -136,6 +137,7 @@ var together = [][]*unicode.RangeTable{
 func isMixed(name string) bool {
 	var found []*unicode.RangeTable
 	for _, r := range name {
+		// Digits and punctuation are used with every script.
 		if unicode.In(r, unicode.Common, unicode.Inherited) || unicode.In(r, found...) {
 			continue
 		}

@@ -154,6 +154,8 @@ func Parse(text string) (*Proof, error) {
 	}
 
 	parts := strings.Split(text, ".")
+
+	// The decoder would skip line breaks.
 	if len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
 		return nil, refuse("it is no compact JWS")
 	}
@@ -192,6 +194,8 @@ func Parse(text string) (*Proof, error) {
 
 	proof.ID = c.ID
 	proof.Expires = time.Unix(c.Expires, 0)
+
+	// The signature covers the text as it was received, so nothing is encoded again.
 	proof.signed = parts[0] + "." + parts[1]
 	proof.signature = signature
 	proof.alg = head.Alg

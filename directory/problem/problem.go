@@ -119,6 +119,7 @@ func (r *Refusal) Body(base, requestID string) []byte {
 		data = strictjson.AppendRaw(data, "errors", appendViolations(nil, r.Err.Violations))
 	}
 
+	// These are draft-xu's members, and error is draft-cui's: one body serves the clients of each draft.
 	data = strictjson.AppendText(data, "code", rule.Code)
 	data = strictjson.AppendText(data, "message", detail)
 

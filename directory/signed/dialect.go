@@ -94,6 +94,8 @@ func (d Dialect) readPreamble(structure Structure, payload []byte) (preamble, er
 // another error if payload is no strict JSON object in that format either.
 func (d Dialect) readable(structure Structure, format uint, payload []byte) error {
 	err := d.Supports(structure, format, Extension{})
+
+	// Nothing else can be checked of an unknown format.
 	if err != nil && (strictjson.IsDeeper(payload, strictjson.MaxDepth) || !jsontext.Value(payload).IsValid()) {
 		return fmt.Errorf("a %s of format %d is not strict JSON", structure, format)
 	}

@@ -59,7 +59,7 @@ var (
 func ParsePage(payload []byte) (*Page, error) { return OwnDialect().ParsePage(payload) }
 
 // ParsePage reads a page's payload and refuses any bytes that no writer makes,
-// ranges that are none, and digests out of order or range. With an error that is
+// ranges that are empty or beyond At, and digests out of order or range. With an error that is
 // ErrUnsupported comes a page that has its Format, Issuer and Epoch alone.
 func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 	head, err := d.readPreamble(StructurePage, payload)
@@ -108,7 +108,7 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 	return page, nil
 }
 
-// validate refuses ranges that are none, and digests out of order or range.
+// validate refuses ranges that are empty or beyond At, and digests out of order or range.
 func (p *Page) validate() error {
 	if p.From >= p.To || p.To > p.At {
 		return fmt.Errorf("%w: its range is empty or beyond its revision", errPage)

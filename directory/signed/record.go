@@ -169,6 +169,7 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
 
+	// Each disclosure has a digest of its own, so fewer disclosures than digests leave members out.
 	contents.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
 
 	return contents, nil

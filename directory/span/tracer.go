@@ -64,6 +64,8 @@ func (t *Tracer) Request(ctx context.Context, arrived time.Time, header http.Hea
 	}
 
 	inside, span := t.start(inside, Request, trace.WithTimestamp(arrived), trace.WithSpanKind(trace.SpanKindServer))
+
+	// The caller's trace must not go on into other requests, so ctx is returned as it came.
 	if !span.IsRecorded() {
 		return ctx, span
 	}

@@ -25,7 +25,7 @@ func IsNear(name, known string) bool {
 	return isOneEdit(name, known) || isOtherConvention(name, known)
 }
 
-// isOneEdit cuts what both names begin and end with, which leaves the edit.
+// isOneEdit cuts the common beginning and end of both names, which leaves the edit.
 func isOneEdit(a, b string) bool {
 	if len(a) > len(b)+1 || len(b) > len(a)+1 {
 		return false
@@ -88,6 +88,7 @@ func Nearest(name string, known []string) (nearest string) {
 	fewest := max(len(name)/3, 1) + 1
 
 	for _, candidate := range known {
+		// A name in another convention may be many edits away.
 		if IsNear(name, candidate) {
 			return candidate
 		}

@@ -50,6 +50,7 @@ func (r *Reader) Next() (*Event, error) {
 			return nil, err
 		}
 
+		// The id counts once its block is whole: a broken stream goes on after the block before.
 		if len(line) == 0 {
 			r.id, event.ID = id, id
 			return event, nil
@@ -70,6 +71,7 @@ func (r *Reader) Next() (*Event, error) {
 		case "event":
 			event.Name = string(value)
 		case "id":
+			// An id with a NUL is ignored (HTML, 9.2.6).
 			if bytes.IndexByte(value, 0) < 0 {
 				id = string(value)
 			}
@@ -89,7 +91,7 @@ func (e *Event) addData(value []byte) {
 	e.Data = append(e.Data, value...)
 }
 
-// byteOrderMark is what one may lead a stream with; it belongs to no line.
+// byteOrderMark may lead a stream; it belongs to no line.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // begin drops a leading byte order mark. It waits for more than the first byte only if that begins

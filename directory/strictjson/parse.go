@@ -125,6 +125,7 @@ func IsObjectOf(body []byte, members []Member) bool {
 	_, _ = d.ReadToken()
 
 	for _, m := range members {
+		// The object may end before the members do.
 		if d.PeekKind() != '"' {
 			return false
 		}

@@ -64,6 +64,7 @@ func (t *Table) Likely(h uint64) (uint32, bool) {
 // Reserve allocates an empty table for n numbers, which are then placed once and not again
 // each time that a part grows.
 func (t *Table) Reserve(n int) {
+	// Parts of few cells grow at next to no cost.
 	if t.used > 0 || n < 16*parts {
 		return
 	}

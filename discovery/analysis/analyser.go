@@ -117,6 +117,7 @@ func (a *Analyser) pairs(text string, i int) int {
 		last, i = i, i+size
 	}
 
+	// A single character has no pair, so it is a term by itself.
 	if n == 1 {
 		a.tokens = append(a.tokens, Token{Term: a.make(text[first:i]), Start: first, End: i})
 	}
@@ -226,6 +227,7 @@ func (a *Analyser) ending(text string, i int) int {
 		j++
 	}
 
+	// More letters behind an apostrophe are a word of their own.
 	if j-i-n <= 2 {
 		return j
 	}

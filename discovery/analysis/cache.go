@@ -46,6 +46,7 @@ func (a *Analyser) recall(word string) Term {
 	t.Text = ""
 
 	if term.word == 0 {
+		// In a fuller cache, collisions would forget too many words.
 		if cache.used++; cache.used > len(cache.cells)/2 && len(cache.cells) < maxCached {
 			cache.grow()
 			term = cache.cell(h)

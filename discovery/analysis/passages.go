@@ -57,6 +57,8 @@ func (a *Analyser) ReadCached(text string) []Token {
 	tokens := a.Read(text)
 
 	weight := len(text) + len(tokens)*int(unsafe.Sizeof(Token{}))
+
+	// This text alone would displace all others.
 	if weight > maxRetold {
 		return tokens
 	}

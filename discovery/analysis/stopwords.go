@@ -16,7 +16,7 @@ through to too under until up upon us ve very via was wasn we were weren what wh
 where whether which while who whom whose why will with within without won would
 wouldn you your yours yourself yourselves d m`)
 
-// functionHeads are the hashes of how function words begin: most words are none.
+// functionHeads are the hashes of how function words begin: most words are not among them.
 var functionHeads = func() (h [headSize]bool) {
 	for w := range functionWords {
 		h[head(w, 3)] = true

@@ -178,6 +178,7 @@ func leaves(text string) string {
 			break
 		}
 
+		// An odd number in an object is that of a name, which is no text.
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && (in != '{' || n%2 == 0) {
 			out.WriteString(t.String())
 			out.WriteByte('\n')
@@ -210,6 +211,8 @@ func (r *Content) Read(reader *Reader, projection *directory.Projection) {
 	sections := reader.Sections(projection)
 	for i := range sections {
 		section := &sections[i]
+
+		// The reader counts over all texts, and the gates need the count of this one.
 		before := reader.Dropped
 		tokens := reader.ReadCached(section.Text)
 		gates.see(section, tokens, reader.Dropped-before)
@@ -337,6 +340,7 @@ func regionsOf(projection *directory.Projection) []string {
 		}
 
 		if d.StackPointer() == "/region" && t.Kind() == '"' {
+			// A name has the pointer of its value, and an odd number.
 			if in, n := d.StackIndex(1); d.StackDepth() == 1 && in == '{' && n%2 == 0 {
 				rs = append(rs, t.String())
 			}

@@ -87,6 +87,7 @@ func (g *spamGates) see(section *Section, tokens []analysis.Token, dropped int) 
 	case FieldDescription:
 		g.list = isList(section.Text, tokens, dropped)
 	case FieldExamples:
+		// The field has descriptions of capabilities as well, which are no examples.
 		if section.Source != FromExample {
 			return
 		}
@@ -118,6 +119,8 @@ func (g *spamGates) judge(r *Content) Flags {
 
 	if g.name >= denseName {
 		flags |= FlagDensity
+
+		// The words beyond maxNameWords count as description.
 		r.Lengths[FieldName] *= gated
 		r.Lengths[FieldDescription] *= gated
 	}

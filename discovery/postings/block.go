@@ -84,7 +84,7 @@ func (b *block) find(slot uint32) place {
 }
 
 // set puts a posting in, or in the place of the one of its slot. It reports
-// whether there was none.
+// whether the slot had no posting.
 func (b *block) set(posting Posting) bool {
 	at := b.find(posting.Slot())
 	if at.slot == posting.Slot() {
@@ -152,7 +152,7 @@ func (b *block) sweep(alive Bitset) (gone int) {
 // replace puts cells in the place of others.
 func (b *block) replace(from, to int, with []cell) {
 	if n := len(b.cells) - (to - from) + len(with); n > cap(b.cells) {
-		// There are many blocks and most never grow again, so they get little spare room.
+		// There are many blocks, so append's habit of doubling would waste much memory.
 		b.cells = append(slices.Grow([]cell(nil), n+n/16), b.cells...)
 	}
 

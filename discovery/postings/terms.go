@@ -178,6 +178,7 @@ func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 
 		i := t.infos.At(at.term)
 		if only, ok := i.only(); ok {
+			// A number that is not in use has the weight 0.
 			if only.Weight() > 0 && !alive.Has(only.Slot()) {
 				t.drop(at.term)
 				t.postings--

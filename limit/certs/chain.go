@@ -11,7 +11,7 @@ import (
 	"fmt"
 )
 
-// Bounds of what a verification of certificates may cost (rule S16 of docs/threats.md).
+// Bounds of the cost of verifying certificates (rule S16 of docs/threats.md).
 // Within them x509 checks at most 23 signatures for a chain, about 15 ms of a processor.
 const (
 	MaxChain      = 8        // certificates of a chain, with the leaf

@@ -1,3 +1,3 @@
-// Package certs bounds what the verification of certificates costs, before any signature is
+// Package certs bounds the cost of verifying certificates, before any signature is
 // checked. Every listener, dial and trust bundle asks it (rule S16 of docs/threats.md).
 package certs

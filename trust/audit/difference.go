@@ -11,13 +11,13 @@ import (
 )
 
 // Bounds of the lines of a difference: of those that were added, and of all others, so that a long text that
-// was removed leaves room for what came in its place.
+// was removed leaves room for its replacement.
 const (
 	maxDifference      = 64      // lines
 	maxDifferenceBytes = 8 << 10 // bytes of them, each at most maxText
 )
 
-// DifferenceOf returns the difference between two texts. An empty one is none.
+// DifferenceOf returns the difference between two texts. An empty text counts as absent.
 func DifferenceOf(was, is []byte) *directory.AuditDifference {
 	difference := &directory.AuditDifference{Is: directory.HashOf(is)}
 	if len(was) > 0 {

@@ -147,7 +147,7 @@ func (a *Log) remember() (from uint64, err error) {
 	}
 
 	if text, _, ok := strings.Cut(position, `"`); ok {
-		_ = a.applied.UnmarshalText([]byte(text)) // not by this node if it is none
+		_ = a.applied.UnmarshalText([]byte(text)) // this node writes no malformed one
 	}
 
 	change, err := lastMember(a.file, a.size, `"change":"`)

@@ -228,7 +228,7 @@ func (a *Log) write(line *logLine) error {
 // maxWaiting bounds the lines that wait until they can be written.
 const maxWaiting = 256
 
-// record writes a line about what can't be refused any more. If that fails, the line waits: it precedes
+// record writes a line about an event that can't be refused any more. If that fails, the line waits: it precedes
 // the next one, and Err returns an error until there is room for it. If too many wait, it is missing.
 func (a *Log) record(line *logLine) error {
 	room := lineBuffers.Get().(*[]byte)

@@ -327,7 +327,7 @@ func seekNumber(file *os.File, number uint64) (int64, error) {
 
 		at, ok := parseLink(line)
 		if !whole || !ok {
-			break // a line that is longer, or no line: what is left is read
+			break // a line that is longer, or no line: the rest is read
 		}
 
 		if at.Number > number {

@@ -97,7 +97,7 @@ type registration struct {
 	streamed                         bool // of a read: a stream of the reader's domain holds it
 	exported                         bool // of an export: the operator lets the peer have something
 	visible                          bool // of an export: its visibility lets the peer have it
-	// Of a renewal, if policies look into the document: what stands for its contents.
+	// rid and statement stand for a document's contents: of a renewal, if policies look into the document.
 	rid       directory.RID
 	statement uint64
 }

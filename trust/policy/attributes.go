@@ -69,7 +69,7 @@ type mentioned struct {
 	typed map[string]bool
 }
 
-// mentionedIn collects what conditions, in Cedar's JSON format, look at.
+// mentionedIn collects the attributes and variables that conditions, in Cedar's JSON format, look at.
 func mentionedIn(conditions any) mentioned {
 	found := mentioned{access: map[string][]string{}, has: map[string][]string{}, typed: map[string]bool{}}
 	found.collect(conditions)
@@ -91,7 +91,7 @@ func (m *mentioned) collect(part any) {
 	}
 }
 
-// note notes what one operator looks at of a variable.
+// note adds the attribute or variable that one operator looks at.
 func (m *mentioned) note(operator string, operands any) {
 	sides, _ := operands.(map[string]any)
 
@@ -169,7 +169,7 @@ func checkAttributes(policy *cedar.Policy) error {
 	return nil
 }
 
-// guards reports whether conditions test that a variable has an attribute, or what it is.
+// guards reports whether conditions test the presence of a variable's attribute, or the variable's type.
 func (m *mentioned) guards(variable, attribute string) bool {
 	return m.typed[variable] || slices.Contains(m.has[variable], attribute)
 }

@@ -39,7 +39,7 @@ type Policy struct {
 	setting    sync.Mutex // held to replace current
 }
 
-// surroundings are what a decision depends on besides the policies and the question. They are set
+// surroundings are the inputs of a decision besides the policies and the question. They are set
 // before the first question.
 type surroundings struct {
 	domain   spiffeid.TrustDomain

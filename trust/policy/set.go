@@ -240,7 +240,7 @@ func leaned(text []byte, principal *head, effect types.Effect) (lean, guard *ced
 		}
 	}
 
-	// A policy that is about a type in an entity has no place of its own, so it keeps its head.
+	// The place in scopes implies these heads; all others stay in the policy.
 	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
 		parts["principal"] = anything
 	}
