@@ -131,6 +131,7 @@ func auditNodes(ctx context.Context, session *connect.Session, selected string) 
 	}
 
 	if selected == "" {
+		// One line is read, to get the node's id.
 		page, _, err := client.Operator().Audit(ctx, apiclient.AuditOptions{Limit: 1})
 		if err != nil {
 			return nil, err
@@ -151,6 +152,7 @@ func auditNodes(ctx context.Context, session *connect.Session, selected string) 
 			continue
 		}
 
+		// An absent log must not go unnoticed among those of all nodes, so the command ends here.
 		if peer.API == "" {
 			return nil, cli.Failed(cli.ExitUnavailable, "%s has not announced its address", peer.ID)
 		}
@@ -224,7 +226,8 @@ func (r *auditReport) line(node string, line []byte) error {
 
 	entry, err := audit.ParseEntry(line)
 	if err != nil {
-		return nil // the verifier names it
+		// The verifier names a line that can't be read.
+		return nil
 	}
 
 	who := entry.Actor
@@ -268,7 +271,7 @@ func auditSubject(entry audit.Entry) string {
 	return strings.Join(words, " ")
 }
 
-// differenceWords says in short what an operator's change changed.
+// differenceWords summarises an operator's change.
 func differenceWords(d *directory.AuditDifference) string {
 	words := fmt.Sprintf("+%d -%d lines", d.Added, d.Removed)
 	if d.Added == 0 && d.Removed == 0 {
@@ -289,6 +292,7 @@ func (r *auditReport) object(node string, line []byte) error {
 		return err
 	}
 
+	// The line stays byte for byte, because its hash is over these bytes.
 	body := slices.Concat([]byte(`{"node":`), name[:len(name)-1], []byte(","), line[1:])
 
 	if r.console.Format == cli.FormatYAML {
@@ -311,6 +315,7 @@ func (r *auditReport) file(path string) error {
 		printing error
 	)
 
+	// Every line is verified, because the hashes also link the lines that are not printed.
 	err := audit.Lines(path, func(line []byte) bool {
 		if fault := verifier.Line(line); fault != nil {
 			r.fault(path, fault.Reason)
@@ -326,6 +331,7 @@ func (r *auditReport) file(path string) error {
 		return err
 	}
 
+	// The beginning can be judged only after the last line, which may say that older lines were removed.
 	if fault := verifier.Begin(); fault != nil {
 		r.fault(path, fault.Reason)
 	}
@@ -337,6 +343,7 @@ func (r *auditReport) file(path string) error {
 
 // verified prints the head of a log that was read to its end.
 func (r *auditReport) verified(node string, v *audit.Verifier) {
+	// After a fault, the head is no proof of the lines before it.
 	if number, head := v.Head(); number > 0 && r.faults == 0 {
 		r.console.Note("%s: verified up to line %d; head %s", node, number, head)
 	}

@@ -27,7 +27,7 @@ type auditReader struct {
 	ended    bool
 }
 
-// advance reads the next selected line. Next is nil at the end.
+// advance reads the next selected line. At the end it sets ended.
 func (a *auditReader) advance(ctx context.Context) error {
 	for a.page == nil || a.at == len(a.page.Lines) {
 		if a.page != nil && !a.page.More {
@@ -58,6 +58,7 @@ func (a *auditReader) advance(ctx context.Context) error {
 func (a *auditReader) finish() {
 	a.ended = true
 
+	// With --since the log begins in the middle, and its beginning is not known.
 	if a.report.whole() {
 		if fault := a.verifier.Begin(); fault != nil {
 			a.report.fault(a.node.id, fault.Reason)
@@ -81,6 +82,7 @@ func (a *auditReader) fetch(ctx context.Context) error {
 
 	before := a.page
 	if before != nil {
+		// The cursor is the number of the last line, which stays valid while the log grows.
 		opt.After = before.Last
 	}
 
@@ -89,6 +91,7 @@ func (a *auditReader) fetch(ctx context.Context) error {
 		return err
 	}
 
+	// The log may be rotated between two pages, but its numbers and hashes still follow each other.
 	if before != nil && page.First != 0 && (page.First != before.Last+1 || page.Prev != before.Head) {
 		a.report.fault(a.node.id, "the log was changed while it was read: pages don't follow each other")
 	}
@@ -98,10 +101,13 @@ func (a *auditReader) fetch(ctx context.Context) error {
 	}
 
 	switch {
-	case page.More && page.Last == 0: // the next page has no number to begin at
+	// The next page has no number to begin at.
+	case page.More && page.Last == 0:
 		return cli.Failed(cli.ExitFailed,
 			"more lines of the log have no numbers, as an earlier build wrote them, than a page holds").
 			WithHint("On the node, --file prints them: audit.jsonl in its data directory. --since leaves them out.")
+
+	// A node that makes no progress would keep the command in this loop.
 	case page.More && (page.First == 0 || before != nil && page.Last <= before.Last):
 		return errors.New("the node sends no more lines, though it has some")
 	}
@@ -121,7 +127,8 @@ func (r *auditReport) pages(ctx context.Context, nodes []auditNode) error {
 			reader.ended = true
 			failed = fmt.Errorf("%s: %w", reader.node.id, err)
 
-			if len(nodes) > 1 { // else the failure of the command says it
+			// With one node, the failure of the command says it.
+			if len(nodes) > 1 {
 				r.console.Note("%s: %s", reader.node.id, cli.FailureOf(err).Message)
 			}
 		}
@@ -134,6 +141,7 @@ func (r *auditReport) pages(ctx context.Context, nodes []auditNode) error {
 	}
 
 	for {
+		// Each reader holds its next line, so the earliest of these is the next of all.
 		var first *auditReader
 
 		for _, reader := range readers {
@@ -181,7 +189,9 @@ func (r *auditReport) follow(ctx context.Context, nodes []auditNode) error {
 		select {
 		case <-ctx.Done():
 			cause := context.Cause(ctx)
-			if errors.Is(cause, context.DeadlineExceeded) { // the directory has answered before
+
+			// The directory has answered before, so that the end of --timeout is no failure.
+			if errors.Is(cause, context.DeadlineExceeded) {
 				r.console.Note("Stopped following, because the time of --timeout is over.")
 				return r.end()
 			}
@@ -203,6 +213,7 @@ func (r *auditReport) follow(ctx context.Context, nodes []auditNode) error {
 func (r *auditReport) followed(line auditLine, verifier *audit.Verifier) error {
 	switch line.event.Kind {
 	case apiclient.EventFault:
+		// With filters, only the node sees all lines and can judge them.
 		if r.filtered() {
 			r.fault(line.node, line.event.Why)
 		}
@@ -231,6 +242,7 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		stream, err := node.client.Operator().FollowAudit(ctx, opt)
 		if err == nil {
+			// The connection worked, so the next pause is the shortest again.
 			wait = apiclient.FirstRetry
 			connected = true
 			noted = nil
@@ -238,6 +250,7 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 			err = sendEvents(ctx, node.id, stream, &opt.After, lines)
 		}
 
+		// A node that was never reached ends the command, and so does a failure that no retry cures.
 		if ctx.Err() != nil || !connected || !apiclient.Temporary(err) && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -247,7 +260,8 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 			noted = err
 		}
 
-		node.client.CloseIdleConnections() // the next connection may show a newer certificate
+		// The next connection may show a newer certificate.
+		node.client.CloseIdleConnections()
 
 		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return ctx.Err()
@@ -271,6 +285,7 @@ func sendEvents(ctx context.Context, node string, stream *apiclient.Watch, last 
 			return ctx.Err()
 		}
 
+		// The position moves only once the line was taken, so that a reconnection repeats no line and skips none.
 		if entry, err := audit.ParseEntry(event.Data); err == nil && entry.Number > 0 {
 			*last = entry.Number
 		}

@@ -36,7 +36,7 @@ func (e *encryption) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.plaintext, "plaintext", false, "don't encrypt the file")
 }
 
-// parse returns the recipients; none for plaintext.
+// parse returns the recipients; nil for plaintext.
 func (e *encryption) parse() ([]age.Recipient, error) {
 	switch {
 	case e.plaintext && len(e.recipients) > 0:
@@ -142,15 +142,21 @@ func writeBackup(file io.Writer, recipients []age.Recipient, write func(io.Write
 		info *node.Backup
 		err  error
 	}
+
+	// The backup is inspected on its way, because its plain text is never on the disk.
 	out, in := io.Pipe()
 	inspected := make(chan result, 1)
 	go func() {
 		info, err := node.InspectBackup(out)
-		_, _ = io.Copy(io.Discard, out) // else the writer would wait after an error
+
+		// Without a reader, the writer would wait for ever after a failed inspection.
+		_, _ = io.Copy(io.Discard, out)
 		inspected <- result{info, err}
 	}()
 
 	err := write(io.MultiWriter(encrypted, in))
+
+	// The end of the pipe ends the inspection; an error must not look like the end of the backup.
 	_ = in.CloseWithError(err)
 	found := <-inspected
 
@@ -162,6 +168,7 @@ func writeBackup(file io.Writer, recipients []age.Recipient, write func(io.Write
 		return nil, fmt.Errorf("the received backup is incomplete: %w", found.err)
 	}
 
+	// Only Close writes the last part, without which the file can't be decrypted.
 	if err := encrypted.Close(); err != nil {
 		return nil, fmt.Errorf("encrypt the backup: %w", err)
 	}

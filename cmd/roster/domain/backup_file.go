@@ -40,7 +40,7 @@ func openFile(path, identityFile string) (*file, error) {
 	return f, nil
 }
 
-// decrypt sets the decrypted backup, which is the file itself if that isn't encrypted.
+// decrypt sets the decrypted backup, which is the file itself unless that is encrypted.
 func (f *file) decrypt(identityFile string) error {
 	info, err := f.disk.Stat()
 	if err != nil {
@@ -50,6 +50,7 @@ func (f *file) decrypt(identityFile string) error {
 	f.plain = f.disk
 	f.size = info.Size()
 
+	// The header decides, because neither name nor flags say whether the file is encrypted.
 	header := make([]byte, len(ageHeader))
 
 	n, err := f.disk.ReadAt(header, 0)
@@ -71,6 +72,8 @@ func (f *file) decrypt(identityFile string) error {
 	f.plain, f.size, err = age.DecryptReaderAt(f.disk, info.Size(), identities...)
 
 	var noMatch *age.NoIdentityMatchError
+
+	// Only this error means another key. Any other is a fault of the file.
 	if errors.As(err, &noMatch) {
 		return cli.Failed(cli.ExitKey, "no identity in %s decrypts %s", identityFile, f.path).
 			WithHint("The backup is encrypted to other recipients, or its header is damaged.")

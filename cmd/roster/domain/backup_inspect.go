@@ -62,7 +62,7 @@ type backupSummary struct {
 	Nodes         []string       `json:"nodes"` // with a signing key
 	LedgerSize    uint64         `json:"ledger_size"`
 	LedgerRoot    directory.Hash `json:"ledger_root"`
-	Policy        uint64         `json:"policy"`               // revision of the policy in it; 0 if it has none
+	Policy        uint64         `json:"policy"`               // revision of the policy in it; 0 without a policy
 	PolicyHash    directory.Hash `json:"policy_hash,omitzero"` // SHA-256 of the policy's text
 	Hash          directory.Hash `json:"hash"`                 // SHA-256 of everything in the backup
 	// RegistrationsHash is over all registrations' contents and deadlines alone: that of the restored domain.

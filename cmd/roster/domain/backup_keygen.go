@@ -30,6 +30,7 @@ and a copy of it elsewhere: without it no backup that was encrypted to it can be
 				return err
 			}
 
+			// The private key is on the disk before its public key is shown.
 			if err := writeIdentity(args[0], identity); err != nil {
 				return err
 			}
@@ -65,6 +66,8 @@ func writeIdentity(path string, identity *age.X25519Identity) error {
 
 	_, err = fmt.Fprintf(file, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339),
 		identity.Recipient(), identity)
+
+	// A part of a key is removed, so that it isn't taken for the key later.
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the key: %w", err), os.Remove(path))
 	}

@@ -71,6 +71,7 @@ type restore struct {
 }
 
 func (r *restore) run(ctx context.Context, session *connect.Session) error {
+	// The form is checked before the file is decrypted, because the file may be large.
 	if since := r.options.AcceptLossSince; since != "" && !positionForm.MatchString(since) {
 		return cli.Usage("--%s must be a position, EPOCH.REVISION or REVISION, got %q", flagLoss, since)
 	}
@@ -81,6 +82,7 @@ func (r *restore) run(ctx context.Context, session *connect.Session) error {
 	}
 	defer file.close()
 
+	// The whole file is checked before anything is sent.
 	info, err := file.inspect()
 	if err != nil {
 		return err
@@ -98,6 +100,8 @@ func (r *restore) run(ctx context.Context, session *connect.Session) error {
 	// The file is decrypted again while it is sent. If it has changed since the check, that
 	// fails, and the directory applies nothing of an incomplete backup.
 	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
+
+	// The first attempt has the directory name the consequences. It changes nothing unless all were accepted.
 	if session.IsInteractive() {
 		accepted, failed := r.ask(session, err, info.Position.String())
 		if failed != nil {
@@ -120,6 +124,7 @@ func (r *restore) run(ctx context.Context, session *connect.Session) error {
 		session.Note("  %s", session.CommandLine("status"))
 	}
 
+	// The restore is done, so its result is printed even if the peers can't be listed.
 	if err := notePeers(ctx, session, client, info.Domain.Name()); err != nil {
 		session.Note("This domain's peers can't be listed: %v", err)
 	}
@@ -141,6 +146,7 @@ func notePeers(ctx context.Context, session *connect.Session, client *apiclient.
 
 	var names []string
 
+	// Other peers have no addresses of this domain.
 	for _, peer := range peers {
 		if peer.Agreed == "active" || peer.Agreed == "frozen" {
 			names = append(names, peer.Domain)
@@ -204,6 +210,7 @@ func (r *restore) ask(session *connect.Session, err error, position string) (acc
 		return false, nil
 	}
 
+	// Each consequence is accepted on its own, so that none is accepted unread.
 	for _, fault := range refused.Errors {
 		session.Say("%s", cli.FirstLine(fault.Detail))
 
@@ -237,6 +244,7 @@ func (r *restore) explain(session *connect.Session, err error, position string) 
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine(r.arguments("inspect")...))
 	}
 
+	// The command line to repeat has the flags for all consequences that the directory named.
 	r.accept(refused.Errors, position)
 
 	args := r.arguments("restore")

@@ -29,7 +29,8 @@ acknowledged before. An existing file is not overwritten.
 		Args: cli.Args("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if _, err := enc.parse(); err != nil {
-				return err // before any request
+				// A wrong flag ends the command before any request.
+				return err
 			}
 
 			client, err := session.Client()
@@ -147,11 +148,13 @@ func saveFile(
 		return err
 	}
 
+	// An existing file is refused before the backup is made. Link below closes the race.
 	if _, err := os.Lstat(path); err == nil {
 		return cli.Failed(cli.ExitConflict, "%s exists", path).
 			WithHint("Backups never overwrite a file; choose another name.")
 	}
 
+	// The name shows an incomplete file as such, and O_EXCL keeps two saves apart.
 	partial := path + ".partial"
 
 	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -168,11 +171,14 @@ func saveFile(
 	defer func() { err = errors.Join(err, removeIfExists(partial)) }()
 
 	info, err := writeBackup(file, recipients, write)
+
+	// The contents are on the disk before the file gets its name.
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 
-	if err := os.Link(partial, path); err != nil { // Rename would overwrite
+	// A rename would overwrite a file that was made meanwhile; a link refuses.
+	if err := os.Link(partial, path); err != nil {
 		return err
 	}
 

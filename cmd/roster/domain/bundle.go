@@ -66,6 +66,8 @@ func printBundle(
 	ctx context.Context, session *connect.Session, client *apiclient.Client, name string, fingerprint bool,
 ) error {
 	domain, err := spiffeid.TrustDomainFromString(name)
+
+	// A SPIFFE ID parses as its trust domain, and is refused here.
 	if err != nil || domain.Name() != name {
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", name)
 	}
@@ -75,6 +77,7 @@ func printBundle(
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("bundle"))
 	}
 
+	// The bundle is parsed even if it is only printed, so that an unusable one is refused.
 	bundle, err := trust.ParseBundle(domain, reply.Body)
 	if err != nil {
 		return cli.Failed(cli.ExitKey, "the directory's bundle of %s is not usable: %w", name, err)

@@ -69,10 +69,12 @@ invalid.`,
 				return err
 			}
 
+			// A health check needs no operator's identity, so it comes before the client.
 			if readiness {
 				return reportFindings(session.Console, doctor.DiagnoseReadiness(c.Context(), cfg))
 			}
 
+			// The client is nil without an operator's identity; then the checks of the domain are left out.
 			client, err := operatorClient(session, &cfg)
 			if err != nil {
 				return err
@@ -109,6 +111,8 @@ func writeArchive(
 	}
 
 	parts, err := doctor.WriteArchive(ctx, file, cfg, operator, logFile)
+
+	// A part of an archive would be taken for the whole, so it is removed.
 	if err = errors.Join(err, file.Close()); err != nil {
 		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the support archive: %w", err), os.Remove(path))
 	}
@@ -141,7 +145,8 @@ func operatorClient(session *connect.Session, cfg *config.Config) (*apiclient.Cl
 
 	bundle := cfg.Identity.Bundle
 	if fromWorkloadAPI {
-		bundle = "" // the Workload API provides one
+		// The Workload API provides a bundle, which is renewed.
+		bundle = ""
 	}
 
 	session.PinNode(cfg.OwnAddress(), cfg.TrustDomain.Name(), bundle)
@@ -199,6 +204,7 @@ func reportFindings(console *cli.Console, findings []doctor.Finding) error {
 	}
 
 	switch {
+	// An invalid identity has an exit code of its own, whatever else failed.
 	case invalidIdentity:
 		return cli.Failed(cli.ExitKey, "the node's identity is invalid")
 	case failed > 0:

@@ -67,6 +67,7 @@ func find(ctx context.Context, console *cli.Console, browser browser, wait time.
 
 	found, err := browser.Browse(search)
 	switch {
+	// The end of the search is its regular end; only that of ctx is an interruption.
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:

@@ -56,6 +56,7 @@ func invite(
 	ctx context.Context, session *connect.Session, client *apiclient.Client, domain string, validity time.Duration,
 	out string,
 ) error {
+	// A SPIFFE ID parses as its trust domain, and is refused here.
 	if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
 	}
@@ -63,7 +64,9 @@ func invite(
 	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
 
 	var refused *apiclient.Error
-	if errors.As(err, &refused) && refused.Pointer == "/domain" { // the directory's own domain
+
+	// The domain is the directory's own.
+	if errors.As(err, &refused) && refused.Pointer == "/domain" {
 		return cli.Usage("invalid DOMAIN %s: %s", domain, refused.Detail)
 	}
 
@@ -72,9 +75,12 @@ func invite(
 	}
 
 	switch {
+	// The token is a secret, so its file is for the owner alone.
 	case out != "":
 		err = trust.WriteFile(out, []byte(invitation.Token+"\n"), 0o600)
-	case session.Format.IsTable(): // the token alone, so that it can be written to a file
+
+	// The token stands alone on standard output, so that it can be redirected to a file.
+	case session.Format.IsTable():
 		_, err = io.WriteString(session.Stdout, cli.Printable(invitation.Token)+"\n")
 	default:
 		err = session.PrintValue(struct {
@@ -131,6 +137,7 @@ func accept(ctx context.Context, session *connect.Session, argument string, fing
 		return err
 	}
 
+	// The token is parsed here, so that a truncated one is not sent.
 	token, err := operator.ParseToken(text)
 	if err != nil {
 		return cli.Usage("invalid or incomplete token; it is one word from roster peer invite " +

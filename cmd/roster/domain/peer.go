@@ -83,7 +83,7 @@ func takenBy(peer *apiclient.Peer) string {
 	return peer.Theirs.Position
 }
 
-// peerTrouble returns what is wrong with a peering, the most urgent first; "" for nothing.
+// peerTrouble returns the most urgent trouble of a peering, or "".
 func peerTrouble(peer *apiclient.Peer) string {
 	if peer.Agreed == "frozen" {
 		return peer.FrozenText()

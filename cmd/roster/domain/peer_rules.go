@@ -152,6 +152,7 @@ func (p *peerChange) run(ctx context.Context, session *connect.Session, domain s
 		return err
 	}
 
+	// The rules are replaced as a whole, so the present ones are read first, and flags change a part of them.
 	peer, err := findPeer(ctx, session, client, domain)
 	if err != nil {
 		return err
@@ -162,6 +163,7 @@ func (p *peerChange) run(ctx context.Context, session *connect.Session, domain s
 		return err
 	}
 
+	// The bundle is read before anything changes, so that a wrong file changes nothing.
 	prints, err := p.readBundle(session, domain, &settings)
 	if err != nil {
 		return err
@@ -210,7 +212,7 @@ func noteMove(ctx context.Context, session *connect.Session, client *apiclient.C
 }
 
 // readBundle puts the peer's authorities of --peer-bundle into the settings, and returns their
-// fingerprints; none if the flag isn't given.
+// fingerprints; nil without the flag.
 func (p *peerChange) readBundle(session *connect.Session, domain string, to *apiclient.PeerSettings) ([]string, error) {
 	if !p.command.Flags().Changed(flagBundle) {
 		return nil, nil
@@ -251,6 +253,8 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 	}
 
 	filtered := p.imported.apply(p.command, "import", &peer.Import)
+
+	// The limits are applied whether or not there are filters.
 	if limited := p.applyLimits(&peer.Import); filtered || limited {
 		to.Import = &peer.Import
 	}
@@ -268,6 +272,8 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 		return to, cli.Usage("--bundle-profile without --bundle-endpoint; give both")
 	case p.endpoint != "":
 		to.BundleEndpoint = &apiclient.BundleEndpoint{URL: p.endpoint, Profile: p.profile}
+
+	// The flag with an empty value stops the refresh.
 	case p.command.Flags().Changed(flagEndpoint):
 		to.BundleEndpoint = &apiclient.BundleEndpoint{}
 	}
@@ -277,6 +283,7 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 		return to, cli.Usage("nothing to set; give at least one flag, such as --export-names")
 	}
 
+	// The rules have whole seconds, and applyLimits has cut off the rest.
 	seconds := p.maxLifetime / time.Second
 	if seconds < 0 || seconds > math.MaxUint32 || p.maxLifetime%time.Second != 0 {
 		return to, cli.Usage("--max-lifetime must be a whole number of seconds, or 0 for no limit, got %s",

@@ -93,6 +93,7 @@ version to replace instead, or any.`,
 				return err
 			}
 
+			// An empty policy would return the domain to the built-in one, which takes --built-in.
 			if rest == "" && !builtIn {
 				return cli.Failed(cli.ExitFormat, "policy %s is empty", args[0])
 			}
@@ -136,6 +137,7 @@ func applyPolicy(ctx context.Context, session *connect.Session, client *apiclien
 		return err
 	}
 
+	// A policy in force is sent all the same, because this node may be behind the leader.
 	var reply apiclient.Reply
 	if err := client.Operator().Noting(&reply).SetPolicy(ctx, text, version); err != nil {
 		return err
@@ -144,6 +146,8 @@ func applyPolicy(ctx context.Context, session *connect.Session, client *apiclien
 	const href = "/v1/operator/policy"
 
 	after := before
+
+	// The first answer may have been old, so only an unchanged version shows that nothing was changed.
 	if isInForce {
 		if after, _, err = client.Operator().Policy(ctx); err != nil {
 			return err
@@ -158,7 +162,7 @@ func applyPolicy(ctx context.Context, session *connect.Session, client *apiclien
 	return session.PrintWritten(cli.WrittenOf(href, "applied", reply.Header), "the policy is in force")
 }
 
-// acceptPreview says what a policy would change at the peers. A policy that withdraws or
+// acceptPreview notes the changes that a policy would make at the peers. A policy that withdraws or
 // redacts registrations has to be accepted: by --yes or at the terminal.
 func acceptPreview(
 	ctx context.Context, session *connect.Session, client *apiclient.Client, text string, accepted bool,
@@ -238,6 +242,8 @@ func splitVersion(text, replaces string) (rest string, version *uint64, err erro
 	rest = text
 	if line, following, _ := strings.Cut(text, "\n"); strings.HasPrefix(line, versionPrefix) {
 		number := strings.TrimSpace(strings.TrimPrefix(line, versionPrefix))
+
+		// Another text behind the prefix is a comment of the policy, and stays in it.
 		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
 			rest = following
 			version = &n

@@ -101,6 +101,8 @@ describe the registration, and name describes the case. Two more describe the pe
 			}
 
 			var cases []policy.Case
+
+			// A misspelt member would make the case pass as another question.
 			if err := strictjson.Unmarshal(text, &cases, json.RejectUnknownMembers(true)); err != nil {
 				return cli.Failed(cli.ExitFormat, "invalid cases in %s: %w", args[0], err)
 			}
@@ -160,6 +162,7 @@ registration.`,
 				return err
 			}
 
+			// Without the flag, the policy's own answer to export decides.
 			if c.Flags().Changed("streamed") {
 				question.Streamed = &streamed
 			}

@@ -56,6 +56,7 @@ The commands of this program send a proof by themselves.`,
 				body = file
 			}
 
+			// The body may be a whole backup, so it is hashed while it is read.
 			hash := sha256.New()
 			if _, err := io.Copy(hash, body); err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot read the body: %w", err)

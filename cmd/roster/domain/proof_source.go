@@ -29,9 +29,9 @@ type proofSource struct {
 type proofInput struct {
 	text      []byte
 	directory string // URL of the directory that sent it; empty for a file
-	name      string // asked for by name; empty for none
-	rid       string // asked for by rid; empty for none
-	origin    string // asked for by domain; empty for none
+	name      string // asked for by name; may be empty
+	rid       string // asked for by rid; may be empty
+	origin    string // asked for by domain; may be empty
 }
 
 // checkSubject refuses a proof of another registration than the one asked for. Its
@@ -160,6 +160,7 @@ func (p proofSource) registrationPath() (string, error) {
 				"Save other documents to a file, and verify the file.")
 	}
 
+	// Without a directory, that of the URL is asked, but a token is never sent to it.
 	if p.session.Address() == "" {
 		if p.session.HasToken() {
 			return "", cli.Usage("no directory address for your token").
@@ -182,7 +183,8 @@ func (p proofSource) registrationPath() (string, error) {
 
 	path := strings.TrimSuffix(target.EscapedPath(), "/proof")
 
-	return strings.TrimSuffix(path, "/record"), nil // the proof has the record, and what verifies it
+	// The proof has the record, and also the parts that verify it.
+	return strings.TrimSuffix(path, "/record"), nil
 }
 
 func isRegistrationURL(u *url.URL) bool {
@@ -195,6 +197,8 @@ func (p proofSource) fetch(ctx context.Context, path string) (*proofInput, error
 	in := new(proofInput)
 
 	segments := strings.Split(strings.TrimPrefix(path, "/ad/r/"), "/")
+
+	// checkSubject compares the segments with the proof, which has them unescaped.
 	for i, segment := range segments {
 		text, err := url.PathUnescape(segment)
 		if err != nil || len(segments) > 2 {

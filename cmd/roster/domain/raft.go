@@ -133,6 +133,7 @@ during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 				}
 			}
 
+			// The leader is read before the transfer, so that a late answer is recognised as an old one.
 			before := leaderOf(ctx, client)
 
 			var reply apiclient.Reply
@@ -172,7 +173,8 @@ func leaderAfter(ctx context.Context, client *apiclient.Client, before string) s
 		pause    = 100 * time.Millisecond
 	)
 
-	if before == "" { // it knew none, so nothing tells when it knows the next one
+	// Without the leader before, a new one can't be recognised.
+	if before == "" {
 		return leaderOf(ctx, client)
 	}
 
@@ -267,6 +269,7 @@ func admitStanding(ctx context.Context, session *connect.Session, client *apicli
 	most uint32, withdraw bool) error {
 	switch {
 	case withdraw:
+		// The API withdraws an admission by a maximum of 0.
 		most = 0
 	case most == 0:
 		return cli.Usage("--max must be 1 or more")
@@ -315,6 +318,7 @@ func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern 
 		text = asked.TrustDomain().IDString() + nodePath + text
 	}
 
+	// A pattern is no valid id, so an id that matches it is checked.
 	example := text
 	if prefix, ok := strings.CutSuffix(text, "*"); ok && pattern {
 		example = prefix + "x"

@@ -50,6 +50,8 @@ policy again: see "roster policy show" and "roster policy apply".`,
 			}
 
 			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end}
+
+			// The identity is blocked first. Otherwise it could register again while its registrations end.
 			if err := block(c.Context(), session.Console, client, done.Policy, id); err != nil {
 				return err
 			}
@@ -86,6 +88,7 @@ func block(
 			return nil
 		}
 
+		// The version makes the change fail if another one came between.
 		err = client.Operator().SetPolicy(ctx, text, &current.Version)
 		switch {
 		case err == nil:
@@ -127,6 +130,8 @@ func listOwned(
 			page apiclient.Owned
 			err  error
 		)
+
+		// Ended registrations are gone, so each page of an end is the first one.
 		if end {
 			page, _, err = client.Operator().EndOwned(ctx, id.String())
 		} else {

@@ -136,6 +136,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 
 	restart := session.CommandLine("serve", "--config", file)
 
+	// SIGHUP is taken before the start, so that a reload meanwhile doesn't end the process.
 	hangups := cli.Hangups(ctx)
 
 	var level slog.LevelVar
@@ -150,6 +151,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 
 	defer memory.Govern(os.DirFS("/"), log)()
 
+	// A development mesh has its CA on the same machine.
 	if cfg.Policy != "development" {
 		for _, path := range doctor.AuthorityKeys(&cfg) {
 			log.Warn("the private key of the domain's CA is on this machine; move it to one that runs no node",
@@ -158,6 +160,8 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 	}
 
 	n, err := node.Start(cfg, node.Env{Logger: log, Level: &level, Context: ctx, BeginWithout: without})
+
+	// A signal during the start is no failure.
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped during start", "err", err)
 		return nil
@@ -181,6 +185,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 	for failed := false; !failed; {
 		select {
 		case <-ctx.Done():
+			// systemd is notified first, because the drain takes its time.
 			stopping()
 			n.Drain()
 
@@ -194,9 +199,11 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 
 	stopping()
 
+	// The cause is read before Close, after which the node is not ready for another reason.
 	cause := n.Ready()
 	if err := n.Close(); err != nil {
-		log.Debug("stop was not graceful", "err", err) // a disk that fails is the cause of both
+		// A disk that fails makes the stop fail, too, so only the first cause is reported.
+		log.Debug("stop was not graceful", "err", err)
 	}
 
 	// An unacknowledged write may be lost. Acknowledged writes are on a majority's disks.

@@ -89,7 +89,7 @@ func (s *domainStatus) read(ctx context.Context, operator *apiclient.Operator) (
 	return err
 }
 
-// doctorOfNode is the command for what only the node's machine can tell.
+// doctorOfNode is the command for facts that only the node's machine has.
 var doctorOfNode = []string{"doctor", "--config", "FILE"}
 
 // fine adds a line about something in order.
@@ -100,7 +100,9 @@ func (s *domainStatus) fine(subject, state, detail string) {
 // warn adds a line about something that needs attention, with the next command.
 func (s *domainStatus) warn(subject, state, detail string, next ...string) {
 	command := ""
-	if next[0] == "help" || next[0] == doctorOfNode[0] { // which have no flags of a connection
+
+	// These commands have no flags of a connection.
+	if next[0] == "help" || next[0] == doctorOfNode[0] {
 		command = s.session.Program + " " + strings.Join(next, " ")
 	} else {
 		command = s.session.CommandLine(next...)
@@ -131,6 +133,7 @@ func (s *domainStatus) table() cli.Table {
 		s.judgeQuota(quota)
 	}
 
+	// The verdict counts the warnings of all rows, and is the first row itself.
 	s.judge()
 	s.rows = slices.Insert(s.rows, 0, []string{s.Verdict.Check, s.Verdict.Status, s.Verdict.Found, s.Verdict.Do})
 
@@ -261,6 +264,7 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 		detail += ", took " + peer.Theirs.Position + " of ours"
 	}
 
+	// A peer has one row, with its most urgent state.
 	switch {
 	case peer.Agreed == "frozen":
 		s.warn(subject, peer.StateText(), peer.FrozenText(), "peer", "evidence", peer.Domain)

@@ -65,6 +65,7 @@ func (s *supervision) run(ctx context.Context) {
 		if err := s.ready(); err != nil {
 			status = "not ready: " + err.Error()
 		} else if !started {
+			// systemd takes READY once; later changes are in STATUS alone.
 			started, interval = true, readinessInterval
 			notify("READY=1")
 		}

@@ -139,12 +139,15 @@ func (v *proofVerification) run(ctx context.Context, session *connect.Session) e
 		return err
 	}
 
+	// addBundle needs the directory: a bundle for its connection is an anchor for the domains in it alone.
 	options.Directory = input.directory
 	if err := addBundle(session, &options); err != nil {
 		return err
 	}
 
 	report, verdict := trust.Verify(input.text, options)
+
+	// A proof that isn't authentic has a reason of its own.
 	if verdict == nil {
 		verdict = input.checkSubject(report)
 	}
@@ -153,6 +156,7 @@ func (v *proofVerification) run(ctx context.Context, session *connect.Session) e
 		session.Note("Using the bundle %s of the %s.", bundle, origin)
 	}
 
+	// The report is printed whatever the verdict is, because it names the step that failed.
 	if err := v.print(session, report, verdict); err != nil {
 		return err
 	}
@@ -244,7 +248,8 @@ func (v *proofVerification) checkKind(session *connect.Session, text []byte) err
 		Agents     []json.RawMessage `json:"agents"`
 	}
 	if json.Unmarshal(text, &answer) != nil {
-		return nil // the verification says what is wrong with it
+		// The verification says why the text is no proof.
+		return nil
 	}
 
 	switch {
@@ -305,6 +310,8 @@ func (v *proofVerification) options(session *connect.Session) (options trust.Ver
 		}
 
 		options.Keys = strings.TrimSpace(string(text))
+
+		// An empty document would count as a missing flag, and the verdict would rest on another anchor.
 		if options.Keys == "" {
 			return options, cli.Failed(cli.ExitFormat, "key document %s is empty", v.keysFile)
 		}
@@ -328,6 +335,8 @@ func (v *proofVerification) options(session *connect.Session) (options trust.Ver
 		}
 
 		options.Inclusion = string(text)
+
+		// An empty file would count as a missing flag.
 		if options.Inclusion == "" {
 			return options, cli.Failed(cli.ExitFormat, "tlog-proof %s is empty", v.inclusionFile)
 		}
@@ -361,7 +370,7 @@ func addBundle(s *connect.Session, options *trust.VerifyOptions) error {
 	return nil
 }
 
-// anchorTexts say what a verdict rests on.
+// anchorTexts name the anchor of a verdict.
 var anchorTexts = map[trust.Anchor]string{
 	trust.AnchorNone:      "by nothing: no trust anchor",
 	trust.AnchorBundle:    "by the CA certificates that you gave (bundle)",

@@ -110,7 +110,7 @@ func (v *agentVerification) unreachable(at string, err error) error {
 }
 
 // judgeBy returns a judge of SVIDs by the bundle of a domain that the directory holds. It is nil
-// if the directory has none: then only web PKI certifies servers.
+// if the directory has no bundle; then only web PKI certifies servers.
 func judgeBy(
 	ctx context.Context, session *connect.Session, domain spiffeid.TrustDomain,
 ) func([]*x509.Certificate) (spiffeid.ID, error) {
