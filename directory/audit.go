@@ -104,7 +104,7 @@ type AuditQuery struct {
 	// What is an action such as peer.write, or the part of it before a dot; or an agent, a
 	// rid or a target.
 	What  string
-	Since time.Time // no lines of before; zero is any
+	Since time.Time // no earlier lines; zero is any
 	// After is the number of the line before the first that may be selected.
 	After uint64
 	Limit int // lines at most

@@ -85,7 +85,7 @@ type RenewalResult struct {
 type TransferStep string
 
 // The owner offers a registration and withdraws its offer. The identity to which it is offered
-// accepts or declines. An operator moves a registration without anybody's consent.
+// accepts or declines. An operator moves a registration without the consent of either.
 const (
 	TransferOffer    TransferStep = "offer"
 	TransferWithdraw TransferStep = "withdraw"

@@ -14,7 +14,7 @@ type Claim struct {
 }
 
 // foreignMark is how the hash of another domain begins as a claim's caller. Other hashes don't begin so,
-// but for one of 2^64.
+// except one in 2^64.
 var foreignMark = [8]byte{}
 
 // ForeignClaimant returns the caller of the claims of another domain's callers, which are bounded

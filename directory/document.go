@@ -105,7 +105,7 @@ func (k Kind) required() []string {
 		// The base can be made from any of the latter three.
 		return []string{"name", "remotes", "packages", "repository"}
 	case KindOASF:
-		// Any of the latter three, likewise.
+		// It is reached by any of the latter three.
 		return []string{"name", "modules", "extensions", "locators"}
 	}
 

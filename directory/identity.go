@@ -18,7 +18,7 @@ var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
 
 // The paths under which the own programs of a domain's directory have their SPIFFE IDs.
 // No agent or caller has one: nothing under ReservedPath is registered or acts as an owner,
-// but for the accounts of followed sources, which no caller can present.
+// except the accounts of followed sources, which no caller can present.
 const (
 	ReservedPath = "/roster/"
 	NodePath     = ReservedPath + "node/"    // nodes

@@ -220,7 +220,7 @@ type Inclusion struct {
 	Log   string // the name of the log
 	Index uint64
 	At    int64 // when it was appended; Unix seconds
-	// Witnesses have cosigned a checkpoint that covers it; nil unless they are the quorum that is asked for.
+	// Witnesses have cosigned a checkpoint that covers it; nil unless they are the required quorum.
 	Witnesses *Witnesses
 }
 

@@ -82,7 +82,7 @@ const (
 const (
 	WhyFound     = "found"     // it is in the answer
 	WhyBehind    = "behind"    // others are better, and the limit is reached
-	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
+	WhyNoMatch   = "no_match"  // it has nothing of the request
 	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
 	WhyDuplicate = "duplicate" // nearly the same text as a better one of its owner
 	// its owner has its share of the answer, and others that match about as well go before it

@@ -25,7 +25,7 @@ const (
 )
 
 // besideBinding is the component protocol of a candidate that prefers a binding of
-// another protocol than those that are asked for.
+// another protocol than the requested ones.
 const besideBinding = .5
 
 // A rater rates candidates of one query. It is for one goroutine at a time.

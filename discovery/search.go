@@ -72,7 +72,7 @@ func (s *search) warn(text string) {
 	}
 }
 
-// gather rates the best candidates that the index knows of but for those of some
+// gather rates the best candidates that the index knows, except those of some
 // owners, at most want, and reports whether there may be more.
 func (s *search) gather(want int, without ownerSet) bool {
 	keys, more := s.find(want, without)
@@ -134,7 +134,7 @@ type indexed struct {
 }
 
 // find asks the index for the best want candidates by their words, and for those
-// that have tags that are asked for, but for those of some owners. more says that
+// that have requested tags, except those of some owners. more says that
 // there are others.
 func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	s.finder.read(func(terms *termIndex, whole bool) {

@@ -97,7 +97,7 @@ type SharesConfig struct {
 	ForOperators int64 // besides ForOwn, that only operators may use
 
 	// Operator reports whether an identity of the own domain is an operator. It is asked
-	// only when the other places are taken. Nil is no one.
+	// only when the other places are taken. Nil means that there are no operators.
 	Operator func(id string) bool
 }
 

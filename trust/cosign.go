@@ -15,7 +15,7 @@ import (
 
 // CosignKey returns the key by which the node cosigns checkpoints of other logs during an epoch of its
 // domain: one key must not serve two types of signatures, and a domain that was restored after the loss
-// of its disks must not cosign by the keys of before. It is derived, so nothing more is stored.
+// of its disks must not cosign by its former keys. It is derived, so nothing more is stored.
 func (k *Key) CosignKey(domain spiffeid.TrustDomain, epoch uint64) ed25519.PrivateKey {
 	info := fmt.Sprintf("roster cosignature/v1 %s %d", domain.Name(), epoch)
 

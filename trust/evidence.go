@@ -238,7 +238,7 @@ func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 }
 
 // recent returns an error if a key that was used is neither in held, which may be
-// nil, nor vouched for of late.
+// nil, nor vouched for recently.
 func (v *verification) recent(held *keys) error {
 	least := time.Now().Add(-directory.MaxLifetime * time.Second)
 	for _, signedBy := range v.trial.signed {

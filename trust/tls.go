@@ -119,7 +119,7 @@ func judgeAllowed(cs tls.ConnectionState, j *ChainVerifier, allow func(spiffeid.
 	return nil
 }
 
-// VerifyServer returns whose SVID a server shows, for a client that judges some
+// VerifyServer returns the identity of the SVID that a server shows, for a client that judges some
 // servers by other means too: that of the chain, leaf first, if it holds now for
 // serverAuth.
 func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {

@@ -19,7 +19,7 @@ const (
 
 // A Policy says which checkpoints a verifier believes (C2SP tlog-policy): those that any
 // of the logs signed and the quorum of witnesses cosigned. ParsePolicy checks the rules
-// of the format; who makes a Policy by hand has Text checked by it.
+// of the format; a Policy that is made by hand is checked by ParsePolicy of its Text.
 type Policy struct {
 	Logs      []PolicyLog
 	Witnesses []PolicyWitness

@@ -34,7 +34,7 @@ const (
 	fieldCapType
 	fieldTag
 	fieldProtocol
-	fieldStatus // but for active, which nearly all are
+	fieldStatus // except active, which nearly all are
 	fieldCount
 )
 

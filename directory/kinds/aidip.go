@@ -37,6 +37,8 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		Version:        doc.text("version"),
 		Vendor:         doc.text("publisher"),
 	}
+
+	// The text was read above; this bounds it.
 	doc.short("description", directory.MaxDescription)
 
 	if len(projection.Protocols) == 0 {
@@ -175,7 +177,7 @@ func compact(raw []byte) string {
 }
 
 // secrets are members of an authentication object that would hold the secret
-// itself, which everybody could read (AI-022).
+// itself, which every reader could use (AI-022).
 var secrets = []string{"value", "secret", "client_secret", "password", "api_key", "token", "access_token",
 	"refresh_token", "private_key"}
 

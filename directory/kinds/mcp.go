@@ -11,7 +11,7 @@ const protocolMCP = "mcp"
 
 func nameOfMCP(doc *object) string { return doc.need("name") }
 
-// projectMCP projects an MCP registry's server.json: the shape of today and the
+// projectMCP projects an MCP registry's server.json: the present shape and the
 // one that the registry was seeded with.
 func projectMCP(_ string, doc *object) *directory.Projection {
 	projection := &directory.Projection{

@@ -28,6 +28,8 @@ func projectOASF(_ string, doc *object) *directory.Projection {
 		bindings, authentication := endpointsOfModule(m)
 
 		projection.Bindings = append(projection.Bindings, bindings...)
+
+		// An agent has one authentication: that of the first module which states one.
 		if projection.Authentication == nil {
 			projection.Authentication = authentication
 		}

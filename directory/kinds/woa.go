@@ -87,6 +87,7 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 	for _, name := range projection.Tags {
 		agent.checkName("capabilities", name)
 
+		// A tag that is the name of an operation is that operation, and no second capability.
 		if !slices.ContainsFunc(tools, func(c directory.Capability) bool { return c.Name == name }) {
 			projection.Capabilities = append(projection.Capabilities,
 				directory.Capability{Name: name, Type: directory.CapabilitySkill})

@@ -1,7 +1,7 @@
 // Package ledger keeps Merkle logs on disk (RFC 6962), as C2SP tlog-tiles serves them.
 //
 // A log has an entry for each change of which its domain must be held to its word: a type
-// and the SHA-256 of a payload. Entries disclose nothing, so everybody may read them.
+// and the SHA-256 of a payload. Entries disclose nothing, so every caller may read them.
 //
 //	Frontier  the right edge of a tree, by which entries are appended and the root is made
 //	Log       one log on disk: its entries and hashes, tiles and proofs

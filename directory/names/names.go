@@ -44,8 +44,8 @@ func (f Flags) Names() []string {
 
 // Check refuses a new name with an invisible character, or with one that changes the display
 // of others: control and format characters, those for the direction of writing, line
-// separators, and space at either end. It refuses a part that is . or .. too: who puts the name into
-// a URL would ask for another path. The error is BadName.
+// separators, and space at either end. It refuses a part that is . or .. too: a URL with
+// the name would be of another path. The error is BadName.
 func Check(name string) error {
 	first, _ := utf8.DecodeRuneInString(name)
 	last, _ := utf8.DecodeLastRuneInString(name)

@@ -61,6 +61,7 @@ func Explain(err error) *Refusal {
 
 	var known *directory.Error
 	if errors.As(err, &known) {
+		// A problem without a rule has no status to answer with.
 		if _, ok := rules[known.Problem]; ok {
 			return &Refusal{Err: known, Retry: known.RetryAfter}
 		}

@@ -81,7 +81,7 @@ const (
 	maxKept       = 8 << 20 // bytes of memory of a generation
 )
 
-// kept are the schemas that were used of late: agents have the same schemas, those of
+// kept are the schemas that were used recently: agents have the same schemas, those of
 // a framework or their own, registered again.
 var kept cache
 

@@ -211,6 +211,7 @@ func (r *reader) keyword(name string, value uint32) (err error) {
 			return r.reference(name, value)
 		}
 	case "$defs", "definitions":
+		// Definitions assert nothing; they are compiled because references lead to them.
 		_, err = r.schemas(name, value)
 	case "allOf":
 		s.allOf, err = r.list(name, value)

@@ -89,6 +89,7 @@ func (c *compiler) identify(p place, within scope, s *subschema, at string) (sco
 
 	if value, ok, _ := p.doc.member(p.at, "$recursiveAnchor"); ok && within.draft.recursive &&
 		p.doc.kind(value) == 't' {
+		// It is a dynamic anchor without a name.
 		within.resource.addDynamic("", s)
 	}
 

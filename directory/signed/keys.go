@@ -199,6 +199,7 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 		k.Keys = append(k.Keys, key)
 	}
 
+	// A key of two nodes would leave open which of them has signed.
 	if id, twice := k.twice(); twice {
 		return nil, fmt.Errorf("not a key document: the key %s is listed twice", id)
 	}

@@ -95,6 +95,8 @@ func (t *Tracer) Accept(ctx context.Context, traceparent string) (context.Contex
 	}
 
 	remote := parse([]string{traceparent})
+
+	// The member that forwards the write has decided whether it is recorded.
 	if !remote.IsSampled() {
 		return ctx, Span{}
 	}

@@ -136,6 +136,8 @@ func IsObjectOf(body []byte, members []Member) bool {
 		}
 
 		value, err := d.ReadValue()
+
+		// A value that reaches into the next member would be read as another one.
 		if err != nil || !bytes.Equal(value, m.Value) {
 			return false
 		}

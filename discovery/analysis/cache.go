@@ -12,7 +12,7 @@ type termCache struct {
 }
 
 type cachedTerm struct {
-	word uint64 // its hash, but for the lowest bit: people ask by it
+	word uint64 // its hash, whose lowest bit is Term.Asks instead
 	term uint64 // its term's hash; 0 of a function word
 }
 

@@ -13,7 +13,7 @@ sure would new recommend suggest interest informat inform`)
 // A Word is one term of a query.
 type Word struct {
 	Term
-	Said string // as the query has it, where it has it first
+	Said string // as the query has it at its first place
 	IDF  float64
 }
 
@@ -25,7 +25,7 @@ type Question struct {
 	Total    float64         // of all idf
 	heads    [headSize]uint8 // by the hash of how a term begins: twoLetters, threeLetters
 	letter   bool            // a term has but one
-	short    bool            // a term has fewer than three, but for an e
+	short    bool            // a term has fewer than three, not counting an e at its end
 }
 
 // Find returns the number of a token's word.

@@ -123,6 +123,7 @@ func AppendSections(ss []Section, projection *directory.Projection) []Section {
 			return
 		}
 
+		// A tag that several capabilities have is one label.
 		for k := range ss[from:] {
 			if ss[from+k].Text == text {
 				return

@@ -18,7 +18,7 @@ const (
 	FlagDuplicate                    // stands for others of its owner that say nearly the same
 )
 
-// SpamFlags are those that the component policy punishes.
+// SpamFlags are the flags that lower the component policy.
 const SpamFlags = FlagRepetition | FlagDensity | FlagScatter
 
 var flagNames = []string{"repetition", "density", "scatter", "duplicate"}

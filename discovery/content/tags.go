@@ -100,7 +100,7 @@ type Taxonomy struct {
 	Broader map[string][]string // of a tag: those that it is a kind of
 }
 
-// Taxonomies answer which tags stand for a tag that is asked for.
+// Taxonomies have the tags that stand for a requested tag.
 type Taxonomies struct {
 	narrower map[string][]Narrower
 }

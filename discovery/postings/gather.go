@@ -194,7 +194,7 @@ func (g *gatherer) cut(bar uint32) int {
 	return i
 }
 
-// fewWanted is how many of 64 slots are wanted where it pays to look at all their sums.
+// fewWanted is the number of wanted slots of 64 from which on it pays to look at all their sums.
 const fewWanted = 8
 
 // look makes a list of the slots in ok whose sums are high enough. It finds out eight by

@@ -54,7 +54,7 @@ func (l *List) at(slot uint32) int {
 	return from
 }
 
-// block is at, sooner where that is the last, as it mostly is.
+// block is at, and faster for the last block, which it mostly is.
 func (l *List) block(slot uint32) int {
 	if i := len(l.blocks) - 1; l.blocks[i].first <= slot {
 		return i
@@ -100,7 +100,7 @@ func (l *List) split(i int) {
 const sweepBlocks = 64
 
 // sweep takes out postings whose slots are not in a set: of some blocks, from that
-// of a slot on. It returns the slot to go on from, maxSlots where that was all, and
+// of a slot on. It returns the slot to go on from, MaxSlots at the end, and
 // how many cells it has read and how many postings are gone.
 func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 	first := l.at(from)

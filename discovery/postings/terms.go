@@ -160,6 +160,7 @@ func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 		}
 	}
 
+	// The room for the next call must not keep lists in memory.
 	clear(ahead.lists)
 
 	return left

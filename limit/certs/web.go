@@ -7,7 +7,7 @@ import (
 )
 
 // WebTLS returns the config of a client that verifies its server by VerifyWeb, as crypto/tls
-// alone would, but for the bound on the chain. roots are the system's if nil.
+// alone would, except for the bound on the chain. roots are the system's if nil.
 func WebTLS(host string, roots *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,

@@ -22,7 +22,7 @@ import (
 type link struct {
 	Time   time.Time      `json:"time"`
 	Phase  string         `json:"phase"`
-	Number uint64         `json:"n"`    // 0 in logs of before there was a chain
+	Number uint64         `json:"n"`    // 0 in logs without a chain
 	Prev   directory.Hash `json:"prev"` // zero in the first line
 }
 

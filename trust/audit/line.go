@@ -31,7 +31,7 @@ const (
 	reasonRemoved = "removed" // not by this node
 )
 
-// logLine is one line of the log, but for its chain.
+// logLine is one line of the log without its place in the chain.
 type logLine struct {
 	Time  time.Time `json:"time"`
 	Phase string    `json:"phase"`

@@ -59,7 +59,7 @@ type Log struct {
 var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Open opens the log at path, and creates it if there is none. If the last line was
-// written in part, Open removes it and writes a line that says so.
+// written in part, Open removes it and writes a line about it.
 func Open(path string, o Options) (*Log, error) {
 	a := &Log{path: path, o: o, refusals: make(chan directory.AuditEvent, maxRefusals)}
 	if err := a.open(); err != nil {
@@ -361,7 +361,7 @@ func (a *Log) append(before []logLine, data []byte, now time.Time) error {
 	return nil
 }
 
-// wake tells those who wait for more lines. The caller holds mu.
+// wake wakes the readers that wait for more lines. The caller holds mu.
 func (a *Log) wake() {
 	if a.grown != nil {
 		close(a.grown)

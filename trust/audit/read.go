@@ -51,7 +51,7 @@ func (a *Log) Read(ctx context.Context, q directory.AuditQuery) (directory.Audit
 	return p.page, nil
 }
 
-// Grown returns a channel that is closed once the log has lines after its last one of now.
+// Grown returns a channel that is closed once the log has lines after the one that is its last at the call.
 func (a *Log) Grown() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

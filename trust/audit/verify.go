@@ -10,7 +10,7 @@ import (
 
 // A Verifier checks that the lines of a trail follow each other: it is given all of them,
 // the oldest first. A change to a line shows in the line after it, so the last
-// line is only as good as the head that somebody else knows (Verifier.Head).
+// line is only as good as a head that is known from elsewhere (Verifier.Head).
 //
 // The zero Verifier begins at any line.
 type Verifier struct {
@@ -54,7 +54,7 @@ func (v *Verifier) Line(line []byte) *Fault {
 
 	v.chain = chain{at.Number, directory.HashOf(line)}
 
-	if at.Number == 0 { // of before there was a chain
+	if at.Number == 0 { // a log without a chain
 		return nil
 	}
 

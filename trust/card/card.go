@@ -129,6 +129,7 @@ func (k *Keys) Verify(card []byte) (kid string, err error) {
 		return "", err
 	}
 
+	// A stranger chooses their number, and each may cost a verification by every key.
 	for _, s := range signatures[:min(len(signatures), maxSignatures)] {
 		var held bool
 		if kid, held, err = k.holds(s.Protected, s.Signature, forms); held {

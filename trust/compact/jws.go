@@ -37,6 +37,7 @@ func Sign(key ed25519.PrivateKey, kid, typ string, payload []byte) (string, erro
 	b = append(b64.AppendEncode(b, data), '.')
 	b = b64.AppendEncode(b, payload)
 
+	// Ed25519 signs the text itself and not its hash.
 	signature, err := key.Sign(nil, b, crypto.Hash(0))
 	if err != nil {
 		return "", err

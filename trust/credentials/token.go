@@ -56,14 +56,14 @@ const (
 	ReasonMethod     Reason = "method"     // the proof is for a request of another method
 )
 
-// algorithms are those that tokens of others may be signed with, as configuration
+// algorithms are the ones that callers' tokens may be signed with, as configuration
 // allows each issuer: asymmetric ones alone.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384,
 	jose.PS512,
 }
 
-// A token is a JWT of somebody else whose form holds. Its signature has not been
+// A token is a JWT of a caller whose form holds. Its signature has not been
 // looked at.
 type token struct {
 	text          string

@@ -165,8 +165,8 @@ func (c *Verifier) certified(cs *tls.ConnectionState, now time.Time) (Verified, 
 }
 
 // Holds reports whether the client certificate of a connection would be taken now. The
-// handshake has judged it by the bundles of then: it is judged again once for each
-// later one of its domain.
+// handshake has judged it by the bundles at that time: it is judged again once for each
+// later bundle of its domain.
 func (c *Verifier) Holds(cs *tls.ConnectionState, now time.Time) bool {
 	if _, ok := trust.PeerID(cs); !ok {
 		return false

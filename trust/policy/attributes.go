@@ -28,9 +28,9 @@ const (
 	looksAtProtocols
 
 	looksAtWhole attributes = 1<<16 - 1
-	// looksAtProjection are those that a document says.
+	// looksAtProjection are the attributes that come from the document.
 	looksAtProjection = looksAtCapabilities | looksAtTypes | looksAtTags | looksAtProtocols
-	// looksAtCommon are those that are known of every question about a registration.
+	// looksAtCommon are the attributes that every question about a registration knows.
 	looksAtCommon = looksAtAgent | looksAtOwner | looksAtOrigin | looksAtOwn | looksAtVisibility
 )
 

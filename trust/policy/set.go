@@ -45,8 +45,8 @@ type slice struct {
 // looksAt reports whether the answer may depend on one of some attributes.
 func (s *slice) looksAt(which attributes) bool { return s.uses&which != 0 }
 
-// A scopes holds policies by whom their heads let them be about, so that those about
-// others are not looked at.
+// A scopes holds policies by the principals that their heads are about, so that policies about
+// others are not evaluated.
 type scopes struct {
 	all      policyList
 	byType   map[types.EntityType]policyList
@@ -98,8 +98,8 @@ func (l scoped) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 
 func (l scoped) len() int { return len(l[0]) + len(l[1]) + len(l[2]) }
 
-// seenBy returns those whose guards hold of a principal, and as a whole the forbids whose guards
-// can't be evaluated.
+// seenBy returns the policies whose guards hold for a principal, and as a whole the forbids whose
+// guards can't be evaluated.
 func (l scoped) seenBy(who types.Entity) (seen scoped) {
 	request := cedar.Request{Principal: who.UID}
 	for i, list := range l {
