@@ -64,7 +64,7 @@ func verbOf(c *cobra.Command) string {
 	return verb
 }
 
-// AtMostOne accepts one argument or none.
+// AtMostOne accepts no argument, or one.
 func AtMostOne(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > 1 {

@@ -11,7 +11,7 @@ import (
 
 // CellWidth returns the number of cells that printable text takes on a terminal: two for a
 // character that is wide (Unicode Standard Annex 11) and for an emoji of several characters,
-// none for a combining mark.
+// 0 for a combining mark.
 func CellWidth(text string) int {
 	cells := 0
 	for _, width := range clusters(text) {
@@ -43,8 +43,7 @@ func Shorten(text string, n int) string {
 	return out.String() + "…"
 }
 
-// clusters returns the characters of a text, each with what is drawn in its cells, and the number of
-// these cells.
+// clusters returns the characters of a text, each with its marks, and the number of cells that each takes.
 func clusters(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		for len(text) > 0 {
@@ -75,7 +74,9 @@ func firstCluster(text string) (size, cells int) {
 		switch {
 		case r == emojiPresentation && unicode.Is(unicode.S, base):
 			cells = 2
-		case last == joiner && unicode.Is(unicode.So, r) && unicode.Is(unicode.S, base): // drawn as one
+
+		// An emoji of several characters is drawn as one.
+		case last == joiner && unicode.Is(unicode.So, r) && unicode.Is(unicode.S, base):
 		case isSkinTone(r) && unicode.Is(unicode.So, base):
 		case runeWidth(r) > 0:
 			return size, cells

@@ -47,6 +47,7 @@ func (o *choice) Set(text string) error {
 func Complete(c *cobra.Command, flag string, words ...string) {
 	fixed := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	if err := c.RegisterFlagCompletionFunc(flag, fixed); err != nil {
-		panic(err) // the flag exists, and has no completion yet
+		// The flag exists and has no completion yet, so this is a mistake in the program.
+		panic(err)
 	}
 }

@@ -34,7 +34,7 @@ var colours = map[string]string{
 // stateColumns are the headings of columns with states.
 var stateColumns = []string{"STATE", "STATUS", "RESULT", "OUTCOME", "VERDICT"}
 
-// colourOf returns the escape sequence of a cell's colour; empty if it has none.
+// colourOf returns the escape sequence of a cell's colour; empty without one.
 func colourOf(heading, cell string) string {
 	if !slices.Contains(stateColumns, heading) {
 		return ""
@@ -50,7 +50,7 @@ func colourOf(heading, cell string) string {
 	return colours[strings.TrimSpace(words)]
 }
 
-// emphasize returns text in the emphasis of an escape sequence; empty is none.
+// emphasize returns text in the emphasis of an escape sequence, which may be empty.
 func emphasize(text, escape string) string {
 	if escape == "" {
 		return text

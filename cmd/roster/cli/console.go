@@ -21,7 +21,7 @@ type Streams struct {
 
 	InIsTerminal, OutIsTerminal, ErrIsTerminal bool
 
-	OutColumns int // cells of a line of the terminal; 0 if that is unknown
+	OutColumns int // cells of a line of the terminal; 0 if unknown
 }
 
 // StandardStreams returns the streams of this process. Reads of standard input end with ctx.
@@ -53,12 +53,12 @@ type Console struct {
 	Quiet      bool   // no notes are printed
 	Verbose    bool   // requests are printed
 
-	columns int     // cells of a line of the terminal; 0 if that is unknown
-	streams Streams // as they are, for this program's own escapes
-	output  *output // the stream of data; nil if it is not looked at
+	columns int     // cells of a line of the terminal; 0 if unknown
+	streams Streams // the unchanged streams, for this program's own escapes
+	output  *output // the stream of data; nil if its failures are not kept
 }
 
-// An output is standard output. It remembers that a write failed, for a command that doesn't look.
+// An output is standard output. It remembers that a write failed, for a command that ignores the error.
 type output struct {
 	writer io.Writer
 	failed error
@@ -93,6 +93,8 @@ func NewConsole(streams Streams, program string) *Console {
 		Program: program, IsTerminal: streams.OutIsTerminal, columns: streams.OutColumns, streams: streams,
 		output: output,
 	}
+
+	// Only a terminal acts on text, so data for files and pipes stays as it is.
 	if streams.OutIsTerminal {
 		console.Stdout = &screen{terminal: streams.Out}
 	}
@@ -118,8 +120,8 @@ func (c *Console) Note(format string, args ...any) {
 	}
 }
 
-// Say prints a line for a person on standard error: a failure, or what is asked for. No URL in it
-// shows a password.
+// Say prints a line for a person on standard error: a failure, or an output that was asked for. No URL in it shows a
+// password.
 func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.Stderr, Printable(directory.HideUserinfo(fmt.Sprintf(format, args...))))
 }
@@ -130,6 +132,8 @@ func (c *Console) Accepts() (bool, error) {
 	c.Say("Accept that? Type yes to go on:")
 
 	var answer []byte
+
+	// The line is read byte by byte, because the bytes behind it answer the next question.
 	for char := make([]byte, 1); len(answer) < maxAnswer; answer = append(answer, char[0]) {
 		_, err := io.ReadFull(c.Stdin, char)
 		if errors.Is(err, io.EOF) || char[0] == '\n' {
@@ -175,6 +179,7 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, Failed(ExitFailed, "cannot read the file: %w", err)
 	}
 
+	// The limit is one byte more than a file may have.
 	if int64(len(text)) == limit {
 		return nil, Failed(ExitFailed, "file %s is larger than %d bytes", name, limit-1)
 	}

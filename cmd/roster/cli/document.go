@@ -20,7 +20,8 @@ func FitDocument(document []byte) []byte {
 
 	compact := jsontext.Value(bytes.Clone(document))
 	if err := compact.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return document // its reader says what is wrong
+		// The reader of the document says why it is malformed.
+		return document
 	}
 
 	return compact

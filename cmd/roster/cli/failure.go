@@ -32,8 +32,7 @@ type Failure struct {
 
 	// NeedsHelp is whether the command line can't be read, and the command's help has how.
 	NeedsHelp bool
-	// Faults are what is wrong with a document, if that is more than Message says. They take
-	// the place of Hint and Next.
+	// Faults are further faults of a document, beyond that of Message. They take the place of Hint and Next.
 	Faults []string
 
 	err error

@@ -25,6 +25,7 @@ func FailureOf(err error) *Failure {
 		invalid  *directory.Error
 	)
 	switch {
+	// A failure to read input may wrap the interruption, which is the reason.
 	case errors.Is(err, errInterrupted):
 		return &Failure{Code: ExitInterrupted, Message: "interrupted", err: err}
 	case errors.As(err, &failure):
@@ -40,7 +41,7 @@ func FailureOf(err error) *Failure {
 	return failureOfTransport(err)
 }
 
-// flagNames replaces what HTTP requests say by the arguments and flags of this program.
+// flagNames replaces the names of HTTP parameters by the arguments and flags of this program.
 var flagNames = strings.NewReplacer("give it as agent=NAME", "give it as NAME", ": use force to", ": use --force to",
 	"may use force", "may use --force", "min must be DOMAIN", "--min must be DOMAIN",
 	"wait must be a", "--wait must be a", `origin is "`, `--origin is "`)
@@ -59,10 +60,13 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	}
 
 	switch {
+	// The status of an agent's failure says nothing about the directory, so it comes first.
 	case isAgents(problem):
 		failure.Code = codeOfAgent(problem)
 		failure.Hint = hintOfAgent(problem, response)
-	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program
+
+	// A directory names the problem, so a proxy or another program has answered.
+	case problem == "" && response.Status != http.StatusMultipleChoices:
 		failure.Hint = hintForeign
 	case response.Status == http.StatusUnauthorized:
 		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of " +
@@ -76,6 +80,8 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 		failure.Hint = "The change may have been made."
 	case problem == httpproblem.Upstream:
 		failure.Hint = "The error comes from another domain; this directory works."
+
+	// The message has the fact, so that the hint does without it.
 	case failure.Code == ExitUnavailable && strings.Contains(failure.Message, "nothing was changed"):
 		failure.Hint = "Try again, or use another node's address."
 	case failure.Code == ExitUnavailable:
@@ -92,8 +98,8 @@ func isAgents(problem directory.Problem) bool {
 	return strings.HasPrefix(string(problem), "agent-") && problem != directory.NameTaken
 }
 
-// codeOfAgent returns the exit code of an agent's failure: none that says something of the
-// directory's registrations or credentials.
+// codeOfAgent returns the exit code of an agent's failure. It is never a code about the directory's
+// registrations or the caller's credentials.
 func codeOfAgent(problem directory.Problem) int {
 	switch problem {
 	case directory.AgentFailed, directory.AgentTimeout, directory.AgentUnavailable, directory.AgentRateLimited:
@@ -143,7 +149,8 @@ func codeOfStatus(status int, problem directory.Problem) int {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return ExitRefused
 	case http.StatusNotFound, http.StatusGone:
-		if problem == "" { // not a directory's 404, which says nothing of registrations
+		// No directory has sent this 404, so it says nothing about registrations.
+		if problem == "" {
 			return ExitFailed
 		}
 
@@ -202,7 +209,8 @@ func failureOfTransport(err error) *Failure {
 		failure.Hint = "For a node of a domain, give the domain's CA certificates in --bundle (or ROSTER_BUNDLE). " +
 			"Else --address must match the certificate."
 
-	case errors.As(err, &operation) && operation.Op == "remote error": // a TLS alert
+	// The error is a TLS alert.
+	case errors.As(err, &operation) && operation.Op == "remote error":
 		failure.Code = ExitRefused
 		failure.Message = "the server rejected the client certificate: " + FirstLine(operation.Err.Error())
 		failure.Hint = "--cert and --key must be a valid X.509-SVID of the directory's domain or of one of its peers."
@@ -213,6 +221,8 @@ func failureOfTransport(err error) *Failure {
 
 		failure.Hint = "Check that the node is running and --address (or ROSTER_ADDRESS) is right. " +
 			"Any node of the domain will do."
+
+		// Only a request that reached a server can have changed anything, and a read changes nothing.
 		if connected := operation == nil || operation.Op != "dial"; connected && request.Op != "Get" {
 			failure.Hint = "The change may have been made; check before you repeat it. Any node of the domain will do."
 		}

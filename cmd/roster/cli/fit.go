@@ -29,13 +29,14 @@ func (c *columns) hold(rows ...[]string) {
 	}
 }
 
-// fit returns the widths of the columns in a line of at most so many cells, in which the
-// widest columns have their cells on several lines, and whether that is possible without
-// breaking words. 0 means that a line may be of any length.
+// fit returns the widths of the columns in a line of a number of cells, and whether that is possible without breaking
+// words. The widest columns then have their cells on several lines. A number of 0 means that a line may have any
+// length.
 func (c *columns) fit(cells int) (widths []int, fits bool) {
 	widths = slices.Clone(c.widths)
 
 	for cells > 0 && total(widths) > cells {
+		// The widest column loses one cell at a time, so that several wide columns become alike.
 		widest := -1
 		for i, width := range widths {
 			if width > c.words[i] && (widest < 0 || width >= widths[widest]) {
@@ -63,8 +64,8 @@ func total(widths []int) int {
 	return sum
 }
 
-// forTerminal returns the heading and the rows of a table for a line of so many cells. If
-// they don't fit, the columns that can be spared are left out and ids are short.
+// forTerminal returns the heading and the rows of a table for a line of a number of cells. If they don't fit, the
+// columns that can be spared are left out and ids are short.
 func (t Table) forTerminal(cells int) [][]string {
 	rows := t.lines(true, false)
 	if cells == 0 || total(widen(nil, rows...)) <= cells {
@@ -79,8 +80,8 @@ func (t Table) forTerminal(cells int) [][]string {
 	return rows
 }
 
-// inMembers returns a row as lines with a heading and its cell each, for a line of so many
-// cells in which the columns don't fit. Empty cells are left out.
+// inMembers returns a row as lines with a heading and its cell each, for a line of a number of cells in which the
+// columns don't fit. Empty cells are left out.
 func inMembers(heading, row []string, cells int, style func(i int) string) string {
 	names := 0
 	for _, name := range heading {
@@ -130,6 +131,7 @@ func partsOf(cell string) []string {
 		begin int
 	)
 	for i := 0; i+1 < len(cell); i++ {
+		// A scheme keeps its slashes, and so does the beginning of a path.
 		ends := strings.IndexByte(" ,;&?", cell[i]) >= 0 ||
 			cell[i] == '/' && i > 0 && strings.IndexByte(":/ ", cell[i-1]) < 0
 
@@ -142,8 +144,7 @@ func partsOf(cell string) []string {
 	return append(words, cell[begin:])
 }
 
-// wrap returns a cell as lines of at most so many cells, broken between words if that is
-// possible.
+// wrap returns a cell as lines of a number of cells at most, broken between words if that is possible.
 func wrap(cell string, cells int) []string {
 	var (
 		lines []string
@@ -155,6 +156,7 @@ func wrap(cell string, cells int) []string {
 			line = ""
 		}
 
+		// A word that is longer than a line is broken at the end of the line.
 		for CellWidth(strings.TrimRight(word, " ")) > cells {
 			head := prefixOf(word, cells)
 			lines = append(lines, head)
@@ -167,8 +169,7 @@ func wrap(cell string, cells int) []string {
 	return append(lines, strings.TrimRight(line, " "))
 }
 
-// prefixOf returns the beginning of a text that takes at most so many cells, and one character
-// at least.
+// prefixOf returns the beginning of a text that takes at most a number of cells, and at least one character.
 func prefixOf(text string, cells int) string {
 	size := 0
 	for cluster, width := range clusters(text) {
@@ -202,6 +203,7 @@ func shorten(row []string) {
 // domain, and the beginning of a key or rid inside a sentence. A cell that is a key, a
 // fingerprint or a rid keeps it, for those who copy it.
 func shortIDs(cell string) string {
+	// A node's id comes first, because the other pattern would keep its domain.
 	cell = nodeID.ReplaceAllString(cell, "$1")
 	cell = spiffeID.ReplaceAllString(cell, "$1")
 
@@ -236,6 +238,7 @@ func inColumns(row []string, widths []int, style func(i int) string) string {
 				text = lines[n]
 			}
 
+			// The gap is written only before text, so that no line ends with spaces.
 			if text != "" {
 				out.WriteString(strings.Repeat(" ", gap) + emphasize(text, style(i)))
 				gap = 0

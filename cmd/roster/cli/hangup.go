@@ -36,6 +36,7 @@ func WithHangup(ctx context.Context) context.Context {
 // Hangups returns a channel of SIGHUP, which doesn't end the context of WithHangup any more.
 // Signals that nothing receives are one.
 func Hangups(ctx context.Context) <-chan os.Signal {
+	// The new channel comes first, so that no signal in between has its default effect.
 	taken := make(chan os.Signal, 1)
 	signal.Notify(taken, syscall.SIGHUP)
 

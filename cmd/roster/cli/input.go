@@ -15,14 +15,15 @@ type input struct {
 	in  io.Reader
 }
 
-// Read implements io.Reader. A read that is under way when ctx ends takes what comes next.
+// Read implements io.Reader. A read that is under way when ctx ends consumes the next input.
 func (i input) Read(to []byte) (int, error) {
 	type result struct {
 		n   int
 		err error
 	}
 
-	buffer := make([]byte, len(to)) // to is the caller's again when ctx ends
+	// The caller may use its buffer when ctx ends, while the read goes on.
+	buffer := make([]byte, len(to))
 	done := make(chan result, 1)
 
 	go func() {

@@ -14,8 +14,8 @@ const (
 	markUnbounded = "unbounded"
 )
 
-// MarkLocal marks a command, and those below it, that talks to no directory: it has none of
-// the connection's flags.
+// MarkLocal marks a command, and those below it, that talks to no directory: it does
+// without the connection's flags.
 func MarkLocal(c *cobra.Command) { mark(c, markLocal) }
 
 // MarkUnbounded marks a command, and those below it, that stays, or transfers as much as it

@@ -78,6 +78,8 @@ func (c *Console) Print(answer Answer) error {
 	switch c.Format {
 	case FormatJSON:
 		out = answer.Body
+
+		// JSON stays byte for byte, but on a terminal the next prompt needs a line of its own.
 		if c.IsTerminal && !bytes.HasSuffix(out, []byte("\n")) {
 			out = append(slices.Clip(out), '\n')
 		}
@@ -155,6 +157,7 @@ func (a Answer) lines() ([]byte, error) {
 
 	var out []byte
 	for _, item := range items {
+		// Compact changes the text in place, and the body may still be printed.
 		line := jsontext.Value(bytes.Clone(item))
 		if err := line.Compact(); err != nil {
 			return nil, err
@@ -203,6 +206,7 @@ func SplitArray(array []byte) ([][]byte, error) {
 			return nil, err
 		}
 
+		// The decoder uses its buffer again for the next value.
 		items = append(items, bytes.Clone(value))
 	}
 

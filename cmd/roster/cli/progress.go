@@ -21,7 +21,7 @@ type Progress struct {
 	shown   bool
 }
 
-// StartProgress starts a task of so many items.
+// StartProgress starts a task of a number of items.
 func (c *Console) StartProgress(total int) *Progress {
 	return &Progress{console: c, total: total, started: time.Now()}
 }

@@ -120,6 +120,7 @@ func (s *screen) Write(text []byte) (int, error) {
 		return 0, err
 	}
 
+	// All bytes were taken, though the terminal got others.
 	return len(text), nil
 }
 
@@ -128,7 +129,8 @@ func escapeOnScreen(out *strings.Builder, r rune) {
 	case '\n', '\t':
 		out.WriteRune(r)
 	case '\r':
-		out.WriteByte(' ') // between JSON values it is white space; a terminal overwrites the line
+		// Between JSON values it is white space, but a terminal would overwrite the line.
+		out.WriteByte(' ')
 	default:
 		escapeJSON(out, r)
 	}

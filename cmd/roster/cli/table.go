@@ -61,6 +61,8 @@ func (c *Console) printColumns(t Table) error {
 	widths, fits := layout.fit(c.width())
 
 	var text strings.Builder
+
+	// A row whose words would be broken becomes a list of its members.
 	if t.Record && total(layout.widths) > c.width() && c.width() > 0 || !fits {
 		for i, row := range rows[1:] {
 			if i > 0 {
@@ -198,7 +200,9 @@ func (g *GrowingTable) print(row []string, style func(i int) string) error {
 	}
 
 	g.layout.hold(row)
-	widths, _ := g.layout.fit(g.Console.width()) // rows that don't fit are wider, since rows above them stand
+
+	// The rows above stand already, so a row that doesn't fit is wider.
+	widths, _ := g.layout.fit(g.Console.width())
 
 	return g.Console.printEmphasized(inColumns(row, widths, style))
 }

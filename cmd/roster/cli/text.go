@@ -54,6 +54,7 @@ func fromNow(left time.Duration) string {
 	size := left.Abs().Round(time.Second)
 	count, unit := size/time.Second, "s"
 
+	// A unit begins at two, because the rest that is cut off would be up to half of a single one.
 	switch {
 	case size == 0:
 		return "now"

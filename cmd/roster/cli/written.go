@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// A Written is what a change did, for -o json: of an answer without a body, as far as its
-// header tells.
+// A Written is the result of a change, for -o json: of an answer without a body, as far as its header has it.
 type Written struct {
 	Agent   string `json:"agent,omitempty"` // of a registration
 	Href    string `json:"href"`
@@ -27,7 +26,7 @@ type Position struct {
 	Index    string `json:"index,omitempty"` // for --min
 }
 
-// PositionOf returns the position in the header of an answer; the zero value if it has none.
+// PositionOf returns the position in the header of an answer; the zero value if it has no position.
 func PositionOf(header http.Header) Position {
 	at := Position{Index: header.Get("Roster-Index")}
 
