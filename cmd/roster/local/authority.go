@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// DefaultDir is the directory of an authority if none is given.
+// DefaultDir is the directory of an authority without --dir.
 const DefaultDir = "ca"
 
 // authorityCommand returns the command that manages a certificate authority.
@@ -71,6 +71,8 @@ Nothing is overwritten.`,
 		Args:    cli.Args("TRUST_DOMAIN"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			td, err := spiffeid.TrustDomainFromString(args[0])
+
+			// A SPIFFE ID parses as its trust domain, and is refused here.
 			if err != nil || strings.Contains(args[0], "/") {
 				return cli.Usage("invalid trust domain %q: lower-case letters, digits, dots, dashes and underscores",
 					args[0])
@@ -229,6 +231,7 @@ func bundleCommand(session *connect.Session) *cobra.Command {
 		Example: "  roster ca bundle > bundle.pem\n  roster ca bundle --out bundle.pem",
 		Args:    cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
+			// Only the certificate is read, so that the key need not be readable, nor the authority's lock free.
 			bundle, err := os.ReadFile(filepath.Join(dir, authorityCertFile))
 			if err != nil {
 				return cli.Failed(cli.ExitNotFound, "cannot read the trust bundle: %w", err)

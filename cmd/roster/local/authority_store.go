@@ -27,7 +27,7 @@ const (
 	lockFile          = "lock"
 )
 
-// DefaultLifetime is the lifetime of an SVID if none is given, maxLifetime the longest.
+// DefaultLifetime is the lifetime of an SVID without --lifetime, and maxLifetime the longest one.
 const (
 	DefaultLifetime = 72 * time.Hour
 	maxLifetime     = 30 * 24 * time.Hour
@@ -73,6 +73,8 @@ func Create(dir string, td spiffeid.TrustDomain) (*Store, error) {
 	}
 
 	store := &Store{dir: dir}
+
+	// The lock comes before the look, so that the second of two processes finds the files of the first.
 	if err := store.acquire(); err != nil {
 		return nil, err
 	}
@@ -87,6 +89,8 @@ func Create(dir string, td spiffeid.TrustDomain) (*Store, error) {
 	var err error
 	if store.ca, err = trust.NewCA(td, time.Now()); err == nil {
 		cert, key := store.ca.PEM()
+
+		// The key is written first, because Open takes a directory with a certificate for an authority.
 		err = errors.Join(trust.WriteFile(store.path(authorityKeyFile), key, 0o600),
 			trust.WriteFile(store.path(authorityCertFile), cert, 0o644))
 	}
@@ -116,10 +120,12 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 
+	// The key and the certificate never change, but the list is read under the lock.
 	if err := store.acquire(); err != nil {
 		return nil, err
 	}
 
+	// An authority that has issued no SVID has no list.
 	list, err := os.ReadFile(store.path(issuedFile))
 	if err == nil {
 		err = json.Unmarshal(list, &store.issued)
@@ -183,6 +189,7 @@ func (s *Store) Issue(request Request) (Identity, error) {
 		return Identity{}, fmt.Errorf("invalid path %q: %w", request.Path, err)
 	}
 
+	// Renewals run in other directories, so the list has absolute paths.
 	cert, err1 := filepath.Abs(request.Cert)
 
 	key, err2 := filepath.Abs(request.Key)
@@ -201,6 +208,7 @@ func (s *Store) Issue(request Request) (Identity, error) {
 		return Identity{}, err
 	}
 
+	// The files have one entry in the list, so that a renewal writes them once.
 	s.issued = slices.DeleteFunc(s.issued, func(other Identity) bool { return other.Cert == issued.Cert })
 	s.issued = append(s.issued, issued)
 
@@ -213,6 +221,7 @@ func (i *Identity) mayWriteFiles(replace bool) error {
 
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		// A key without its certificate may still be in use, so it is not replaced.
 		if _, err := os.Lstat(i.Key); !errors.Is(err, fs.ErrNotExist) {
 			return &existsError{text: fmt.Sprintf("%s exists, and %s does not", i.Key, i.Cert)}
 		}
@@ -264,11 +273,13 @@ func (s *Store) write(identity *Identity, lifetime time.Duration) error {
 func (s *Store) Renew(everything bool) (renewed []Identity, err error) {
 	var kept []Identity
 	for _, identity := range s.issued {
+		// The certificate in the file counts, because the list may be older.
 		id, expires, err := readCertificate(identity.Cert)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 
+		// A file that has another identity by now is not overwritten.
 		if err == nil && id != identity.SPIFFEID {
 			err = fmt.Errorf("%s is the certificate of %s, want %s", identity.Cert, id, identity.SPIFFEID)
 		}
@@ -321,6 +332,7 @@ func readCertificate(file string) (id string, expires time.Time, err error) {
 		return "", time.Time{}, fmt.Errorf("%s: %w", file, err)
 	}
 
+	// A certificate with several URIs is no SVID; joined, they equal no SPIFFE ID.
 	var names []string
 	for _, uri := range cert.URIs {
 		names = append(names, uri.String())

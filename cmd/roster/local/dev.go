@@ -36,6 +36,8 @@ authorities.`,
 			c.Flags().Visit(func(flag *pflag.Flag) { options.Given = append(options.Given, flag.Name) })
 
 			err := dev.Run(c.Context(), options)
+
+			// The error about a port that is taken names the flag, and free ports are the way out.
 			if err != nil && strings.Contains(err.Error(), "--port") {
 				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(session.Program + " dev --port 0")
 			}
@@ -87,7 +89,8 @@ command adds the identity to DIR/mesh.json and prints its entry.`,
 			}
 
 			if session.Format == "" {
-				session.Format = cli.FormatJSON // the form of its entry in mesh.json
+				// The entry in mesh.json has this form.
+				session.Format = cli.FormatJSON
 			}
 
 			t := cli.Table{Head: []string{"SPIFFE ID", "CERT", "KEY"}}

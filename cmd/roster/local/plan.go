@@ -58,6 +58,8 @@ func newPlan(dir string, given answers) (*plan, error) {
 	p := &plan{dir: dir, publicURL: given.publicURL, identities: given.identities, ca: given.ca}
 
 	td, err := spiffeid.TrustDomainFromString(given.trustDomain)
+
+	// A SPIFFE ID parses as its trust domain, and is refused here.
 	if err != nil || strings.Contains(given.trustDomain, "/") {
 		return nil, fmt.Errorf("--trust-domain: must be lower-case letters, digits, dots, dashes and underscores, "+
 			"got %q", given.trustDomain)
@@ -120,6 +122,7 @@ func parseJoin(list []string, port int) ([]string, error) {
 	for _, text := range list {
 		host, cluster, err := net.SplitHostPort(text)
 		if err != nil {
+			// The address is a host alone, so the port of its listen.cluster follows from --port.
 			host, cluster = strings.Trim(text, "[]"), strconv.Itoa(port+clusterOffset)
 		}
 
@@ -165,6 +168,7 @@ func parseMembers(td spiffeid.TrustDomain, list []string, port int) ([]member, e
 			return nil, fmt.Errorf("--members: %q: %w", each, err)
 		}
 
+		// All members have the same ports, so two of them can't share an address.
 		isSame := func(other member) bool { return other.name == name || other.host == host }
 		if slices.ContainsFunc(members, isSame) {
 			return nil, fmt.Errorf("--members: %q: another member has the same name or address", each)
@@ -222,7 +226,8 @@ func (m member) listen(offset int) string {
 func (m member) admin() string {
 	host := "127.0.0.1"
 	if ip := net.ParseIP(m.host); ip != nil && ip.IsLoopback() {
-		host = m.host // several nodes on one machine
+		// Several nodes on one machine have different loopback addresses.
+		host = m.host
 	}
 
 	return net.JoinHostPort(host, strconv.Itoa(m.port+adminOffset))

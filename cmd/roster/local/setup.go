@@ -87,6 +87,7 @@ func (i *initialisation) run(dir string) error {
 
 	if p.identities == fromCA && !p.joins() {
 		if err := i.saveContext(p); err != nil {
+			// The files are removed again, so that a second try is not refused.
 			return errors.Join(err, p.remove())
 		}
 	}
@@ -101,6 +102,7 @@ func (i *initialisation) complete() error {
 	domainOfCA := ""
 
 	if usesCA {
+		// An authority that can't be opened counts as absent, which is an error only if the answers need one.
 		if store, err := Open(i.given.ca); err == nil {
 			domainOfCA = store.TrustDomain().Name()
 			store.Close()

@@ -51,7 +51,7 @@ func (p *plan) dirs() []string {
 	return dirs
 }
 
-// remove removes what write has written, so that a second try finds nothing.
+// remove removes the files of write, so that a second try finds no file.
 func (p *plan) remove() error {
 	var failed error
 	for _, dir := range p.dirs() {
@@ -59,6 +59,7 @@ func (p *plan) remove() error {
 	}
 
 	for _, parent := range p.newParents {
+		// Remove spares a directory that has other files by now.
 		failed = errors.Join(failed, os.Remove(parent))
 	}
 
@@ -116,6 +117,7 @@ func (p *plan) writeAll() error {
 		}
 	}
 
+	// All configurations are checked before the authority records an SVID.
 	for _, m := range p.members {
 		if err := p.writeConfig(m); err != nil {
 			return err
@@ -133,7 +135,8 @@ func (p *plan) writeAll() error {
 	}
 
 	if p.joins() {
-		return nil // the domain has an operator
+		// A domain that exists has an operator.
+		return nil
 	}
 
 	dir := p.operatorDir()
