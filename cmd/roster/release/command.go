@@ -88,11 +88,13 @@ func verify(key Key, path string) (verdict, error) {
 		dir, only = filepath.Split(path)
 	}
 
+	// The signature is verified before any name in the list is used as a path.
 	sums, err := key.Open(dir)
 	if err != nil {
 		return verdict{}, refusal(err)
 	}
 
+	// The version is verified for a single file, too, because an older release is signed as well.
 	version, err := sums.Version(dir)
 	if err != nil {
 		return verdict{}, refusal(err)

@@ -29,14 +29,14 @@ const (
 	VersionFile = "VERSION"
 )
 
-// Limits on what is read before a signature is verified.
+// Limits on the files that are read before a signature is verified.
 const (
 	maxKey  = 4 << 10
 	maxSums = 64 << 10
 	maxText = 256 // of VERSION
 )
 
-// Errors of a release that is not what its key has signed.
+// Errors of a release that differs from the signed one.
 var (
 	ErrSignature = errors.New("the signature of " + SumsFile + " is not valid for this key")
 	ErrSums      = errors.New(SumsFile + " is malformed")
@@ -115,10 +115,12 @@ func parseSums(list []byte) (Sums, error) {
 		digits, name, found := strings.Cut(lines.Text(), "  ")
 		hash, err := hex.DecodeString(digits)
 
+		// Even a signed list names files of its own directory only.
 		if !found || err != nil || len(hash) != sha256.Size || !isPlain(name) {
 			return nil, fmt.Errorf("%w: line %.64q", ErrSums, lines.Text())
 		}
 
+		// With two hashes for one name, it would be open which of them counts.
 		if _, again := sums[name]; again {
 			return nil, fmt.Errorf("%w: two lines for %.64q", ErrSums, name)
 		}
