@@ -49,6 +49,7 @@ func completeFromDirectory(root *cobra.Command, session *connect.Session) {
 			walk(child)
 		}
 
+		// The usage line tells the argument of a command, so that no list of commands has to agree with it.
 		_, arguments, _ := strings.Cut(c.Use, " ")
 		switch argument, _, _ := strings.Cut(strings.Trim(arguments, "[]"), " "); {
 		case argument == "NAME|RID":
@@ -63,15 +64,16 @@ func completeFromDirectory(root *cobra.Command, session *connect.Session) {
 			"agent": agentNames, "candidate": agentNames, "origin": originDomains, "protocol": protocolNames,
 		} {
 			if c.Flags().Lookup(flag) != nil {
-				_ = c.RegisterFlagCompletionFunc(flag, offer(words)) // the flag exists
+				// The flag exists, so this can't fail.
+				_ = c.RegisterFlagCompletionFunc(flag, offer(words))
 			}
 		}
 	}
 	walk(root)
 }
 
-// offered asks the directory for words. It returns none if the directory doesn't answer in
-// time: whoever types a command line wants no error then.
+// offered asks the directory for words. It returns nil if the directory doesn't answer in time, because a user who
+// types a command line wants no error then.
 func offered(ctx context.Context, session *connect.Session, words completer, prefix string) []string {
 	if ctx == nil {
 		ctx = context.Background()
@@ -80,10 +82,12 @@ func offered(ctx context.Context, session *connect.Session, words completer, pre
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
 
+	// A note would be printed into the line that the user types.
 	session.Quiet = true
 	found := make(chan []string, 1)
 
-	go func() { // the Workload API may take longer; the program ends then
+	// The Workload API may take longer than ctx, and the program ends then.
+	go func() {
 		var all []string
 		if client, err := session.Client(); err == nil {
 			all, _ = words(ctx, client, prefix)

@@ -101,6 +101,7 @@ func writeCommands(text *strings.Builder, c *cobra.Command) {
 				continue
 			}
 
+			// The title comes with the first command, so that an empty section has no title.
 			if title != "" {
 				fmt.Fprintf(text, "\n%s\n", title)
 				title = ""

@@ -34,6 +34,7 @@ func manualDate() (time.Time, error) {
 
 // writeManual writes the manual page of one command.
 func writeManual(w io.Writer, session *connect.Session, c *cobra.Command, date time.Time) error {
+	// Cobra adds the command and the flag only when it runs, and the page lists them.
 	c.InitDefaultHelpCmd()
 	c.InitDefaultHelpFlag()
 

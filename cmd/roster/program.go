@@ -52,6 +52,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	called, err := root.ExecuteContextC(ctx)
 	p.session.Close()
 
+	// The context is cancelled last, because the explanation of a timeout looks at it.
 	if p.cancel != nil {
 		defer p.cancel()
 	}
@@ -185,6 +186,8 @@ func suggestFlag(called *cobra.Command, err error) error {
 	called.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
 
 	meant := foreignFlags[name]
+
+	// A flag of another program is suggested only if this command has its equivalent.
 	if !slices.Contains(names, meant) {
 		meant = spelling.Nearest(name, names)
 	}
@@ -206,6 +209,7 @@ func (p *program) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			// Cobra calls this for a valid command line alone.
 			p.parsed = true
 
 			if err := checkLists(c); err != nil {
@@ -235,6 +239,8 @@ func (p *program) root() *cobra.Command {
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), local.Commands(session)...)...)
 	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
 		versionCommand(session), release.Command(session), connectionTopic(session))
+
+	// The marks come first, because AttachFlags leaves out the marked commands.
 	markCommands(root)
 	nameAliases(root)
 	p.session.AttachFlags(root)
@@ -276,11 +282,14 @@ func (p *program) checkHelpTopics(root *cobra.Command) {
 
 	help, _, err := root.Find([]string{"help"})
 	if err != nil {
-		panic(err) // the command was added above
+		// The command was added above.
+		panic(err)
 	}
 
 	help.Args = func(_ *cobra.Command, args []string) error {
 		topic, rest, err := root.Find(args)
+
+		// Find takes an unknown word behind a group for an argument.
 		if err == nil && topic.HasSubCommands() && len(rest) > 0 {
 			err = cli.Usage("unknown subcommand %q of %s", rest[0], topic.Name())
 		}
@@ -347,8 +356,8 @@ type failedCommand struct {
 	Faults  []string `json:"faults,omitempty"`
 }
 
-// failAsData prints a failure on standard error in the format of -o, and reports whether it did: a
-// table for people has none.
+// failAsData prints a failure on standard error in the format of -o, and reports whether it did. For a table it does
+// not.
 func (p *program) failAsData(failure *cli.Failure, next string) bool {
 	if p.session.Format.IsTable() {
 		return false
@@ -370,6 +379,7 @@ func (p *program) failAsData(failure *cli.Failure, next string) bool {
 		_, err = p.session.Stderr.Write(text)
 	}
 
+	// A failure that can't be printed as data is printed for people.
 	return err == nil
 }
 
@@ -386,8 +396,8 @@ func (p *program) noteFaults(faults []string) {
 	}
 }
 
-// suggestion returns the command that helps with a failure that suggests none itself: the
-// help with a command line that can't be read, and a lookup of what was not found.
+// suggestion returns the command that helps with a failure without a command of its own: the help for a command line
+// that can't be read, and a lookup for an agent that was not found.
 func (p *program) suggestion(failure *cli.Failure, called *cobra.Command) string {
 	switch {
 	case failure.Code == cli.ExitUsage && failure.NeedsHelp:
