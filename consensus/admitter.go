@@ -33,10 +33,12 @@ type admitter struct {
 // address, if this member knows that the node is a member or admitted.
 func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
+		// The node asks again at once, because the two may begin a domain together.
 		a.found.hear(from, request)
 		return &message.JoinAnswer{Empty: a.ownRequest()}
 	}
 
+	// The request of an empty node has the name that it would give a history, not one that it is in.
 	if !request.Empty {
 		claim := transport.Claim{History: transport.HistoryOf(request.History)}
 		if err := a.histories.judge(from, claim); err != nil {
@@ -50,6 +52,7 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 			return refuseJoin(err)
 		}
 
+		// A leader that isn't ready yet doesn't name itself. The node asks again.
 		if leader, ok := a.group.leader(); ok && leader.ID != a.cfg.Node {
 			return &message.JoinAnswer{Leader: &leader}
 		}
@@ -182,6 +185,7 @@ func (a *admitter) handler() http.Handler {
 
 		answer := a.answerJoin(r.Context(), from, &request)
 
+		// An answer with a refusal has the claim, too: the node compares the histories before all else.
 		claim := a.histories.claim()
 		if !claim.History.IsZero() {
 			answer.History, answer.Voter = claim.History[:], claim.Voter
@@ -196,6 +200,7 @@ func (a *admitter) handler() http.Handler {
 // addMember executes a node's request as the leader. An admitted node becomes a member, first
 // without a vote. A member moves, gets its vote, or declares its address and versions.
 func (l *Leader) addMember(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	// Checks and changes are one step. Two joins at once could both take the last place, or one address.
 	release, err := l.seats.hold(ctx)
 	if err != nil {
 		return err
@@ -206,11 +211,13 @@ func (l *Leader) addMember(ctx context.Context, from spiffeid.ID, request *messa
 		return err
 	}
 
+	// Before any change of the seat: a second process must neither empty nor move it.
 	answers, err := l.checkDuplicate(ctx, from, request)
 	if err != nil {
 		return err
 	}
 
+	// Each step reads the group anew, so seat adds the node again that the step before has removed.
 	if err := l.removeEmptied(ctx, from, request); err != nil {
 		return err
 	}
@@ -223,6 +230,7 @@ func (l *Leader) addMember(ctx context.Context, from spiffeid.ID, request *messa
 		return err
 	}
 
+	// Behind the seat: a node that has declared itself and has no seat is removed as a former member.
 	return l.declare(ctx, from, request)
 }
 
@@ -242,16 +250,19 @@ func (l *Leader) checkDuplicate(ctx context.Context, from spiffeid.ID, request *
 	if from != l.cfg.Node {
 		answer, err := l.operator.askOnce(ctx, current.Member)
 		if state, _ := l.contacts.state(from); err != nil && state == ContactAlive && ctx.Err() == nil {
-			answer, err = l.operator.askOnce(ctx, current.Member) // its connection may have ended
+			// A member that answers Raft may fail once here, because its connection has ended.
+			answer, err = l.operator.askOnce(ctx, current.Member)
 		}
 
 		if err != nil {
+			// A holder that doesn't answer can't keep the seat. A wish to move is judged by awaitSilence.
 			return false, nil
 		}
 
 		holder = answer.Process
 	}
 
+	// A process of an earlier release gives no number, so its address stands for it.
 	if holder == 0 || holder == request.Process || request.Process == 0 && current.Address == request.Address {
 		l.contacts.clearDuplicate(from)
 		return holder != 0 && holder == request.Process, nil
@@ -320,6 +331,7 @@ func (l *Leader) vacateFormerAddress(ctx context.Context, from spiffeid.ID, requ
 		return err
 	}
 
+	// The wish is fulfilled. Another one waits for silence again.
 	delete(l.moves, from)
 
 	return proposed(l.group.raft.RemoveServer(id, 0, enqueueTimeout).Error())
@@ -337,6 +349,7 @@ type move struct {
 func (l *Leader) awaitSilence(ctx context.Context, from spiffeid.ID, former, next string) error {
 	wish := l.moves[from]
 	if wish.address != next {
+		// Each wish is a log entry, so a member that alternates between addresses is slowed.
 		if !l.seats.mayReplace(from, l.group.servers()) {
 			return directory.Refuse(directory.RateLimited,
 				"%s asks too often for another address; it retries later", from)
@@ -348,9 +361,11 @@ func (l *Leader) awaitSilence(ctx context.Context, from spiffeid.ID, former, nex
 		l.log.Warn("a member asks for another address; it moves once its former one is silent", "node", from,
 			"address", former, "next_address", next, "after_s", moveAfter.Seconds())
 
+		// The log has the wish before the member moves, so audit logs show a theft while there is time to act.
 		command := &state.Command{Order: &state.Order{Action: directory.ActionMove,
 			Target: fmt.Sprintf("%s from %s to %s after %s", from, former, next, moveAfter)}}
 		if _, err := l.proposer.propose(ctx, command); err != nil {
+			// A wish that isn't in the log doesn't begin the wait.
 			delete(l.moves, from)
 			return err
 		}
@@ -405,6 +420,7 @@ func (l *Leader) seat(ctx context.Context, from spiffeid.ID, request *message.Jo
 	var change raft.IndexFuture
 	switch {
 	case !joined:
+		// Without a vote at first: the vote of a member without the log would delay every write.
 		change = l.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
 	case !current.voter && !request.Reader && voters < maxVoters && l.caughtUpEnough(from):
 		if err := l.operator.mayPromote(ctx, current.Member); err != nil {
@@ -412,6 +428,8 @@ func (l *Leader) seat(ctx context.Context, from spiffeid.ID, request *message.Jo
 		}
 
 		change = l.group.raft.AddVoter(id, address, 0, enqueueTimeout)
+
+		// Before the outcome of the change, because the new voter's first answer may come ahead of it.
 		l.contacts.promote(id)
 	default:
 		return nil
@@ -469,6 +487,7 @@ func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error
 		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
 	}
 
+	// Refusals above tell of the request alone. Those below tell of the group, to nodes that it knows.
 	if err := l.known(from); err != nil {
 		return err
 	}
@@ -477,6 +496,7 @@ func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error
 		return state.RefuseMember(from, err)
 	}
 
+	// Raft refuses a configuration with two members at one address. This refusal names the other one.
 	for _, m := range all {
 		if m.Address == request.Address && m.ID != from {
 			return directory.Refuse(directory.Conflict, "%s has the address %s already", m.ID, m.Address)

@@ -71,6 +71,7 @@ func (b *batcher[R]) result(ctx context.Context, change *waitingChange[R]) (resu
 	case <-b.over:
 	}
 
+	// Only one of the batch and this caller takes the change, so one that is given up is never proposed.
 	if change.taken.CompareAndSwap(false, true) {
 		if ctx.Err() == nil {
 			return result, message.ErrNotLeader
@@ -79,12 +80,14 @@ func (b *batcher[R]) result(ctx context.Context, change *waitingChange[R]) (resu
 		return result, tooBusy(ctx)
 	}
 
+	// A batch has the change, so the end of batches doesn't end the wait: the answer still comes.
 	select {
 	case result = <-change.done:
 		return result, nil
 	case <-ctx.Done():
 	}
 
+	// Select chooses at random if both are ready, and a result that is there counts.
 	select {
 	case result = <-change.done:
 		return result, nil

@@ -69,6 +69,7 @@ func changeOf(command *state.Command, result *state.Result, registrations *state
 		change.Action, change.Silent = "invoke", true
 	}
 
+	// Most commands have the rid alone, and the registration has the name. One that was removed has none here.
 	if reg := registrations.Get(change.RID); change.Agent == "" && reg != nil {
 		change.Agent = reg.Entry().Agent
 	}

@@ -74,6 +74,7 @@ func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 // judgeClock notes whether this member's clock is wrong, by the time that its leader
 // reported between began and now (Unix milliseconds, 0 for none).
 func (c *clocks) judgeClock(began time.Time, leader int64) {
+	// A new leader gives no time before it knows a majority's clocks, so the last judgement holds for clockKept.
 	if leader == 0 {
 		if said := c.clockSaid.Load(); said == nil || time.Since(*said) >= clockKept {
 			c.clockOff.Store(0)

@@ -45,9 +45,11 @@ func checkCommand(cfg *Config, replica *Replica, command *state.Command, committ
 	case order.Request == nil || origin.Policy == version:
 		return cfg.CheckOperator(order)
 	case origin.Policy < version || pending == nil:
-		return nil // apply refuses it
+		// Apply answers ErrMoved, because another policy is in force.
+		return nil
 	}
 
+	// A command that names a later policy is judged by one that is in the log and not applied yet.
 	err := fmt.Errorf("it names version %d of the policy, which is not the one in force", origin.Policy)
 	for _, order.Policy = range pending(version) {
 		order.PolicyVersion = origin.Policy
@@ -97,7 +99,8 @@ func (i *inspector) pendingPolicies(version, last uint64, behind []*raft.Log) (t
 
 		batch, err := state.DecodeBatch(entry.Data)
 		if err != nil {
-			return // it was not acknowledged
+			// An entry that can't be read was not acknowledged.
+			return
 		}
 
 		for c := range batch.Commands {
@@ -110,11 +113,15 @@ func (i *inspector) pendingPolicies(version, last uint64, behind []*raft.Log) (t
 
 	first, err := i.storage.disk.Logs.FirstIndex()
 	if err != nil {
-		return nil // nothing is judged by what can't be read
+		// No command is judged by a log that can't be read.
+		return nil
 	}
 
 	var entry raft.Log
+
+	// The policies of entries that are applied are in the state.
 	for index := max(first, i.replica.progress.applied.Load()+1); index <= last; index++ {
+		// An entry may be cut or compacted meanwhile. Either way its policy is pending no longer.
 		if err := i.storage.disk.Logs.GetLog(index, &entry); err == nil {
 			add(&entry)
 		}
@@ -186,6 +193,7 @@ func (m *member) accepted(ctx context.Context, command *state.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 
+	// The buffer has room for all, because answers behind the majority must not block their goroutines.
 	answers := make(chan error, len(others))
 
 	for _, other := range others {
@@ -203,6 +211,7 @@ func (m *member) accepted(ctx context.Context, command *state.Command) error {
 		})
 	}
 
+	// Silence may pass, so this refusal is a temporary one. A voter's own refusal replaces it.
 	var err error = directory.Refuse(directory.Unavailable,
 		"too few voters answer to check the operator's proof; nothing was changed: try again")
 

@@ -48,6 +48,7 @@ func (l *Leader) notifyAll() {
 			l.underWay[server.ID] = slot
 		}
 
+		// A member has one notice under way at most. The next one has a higher index anyway.
 		select {
 		case slot <- struct{}{}:
 			l.life.loops.Go(func() {
@@ -69,12 +70,14 @@ func (l *Leader) notifyLoop() {
 		select {
 		case <-signals.awaited:
 		case <-signals.commit:
+			// The next entry carries the commit index at no cost, so the notice waits a little for it.
 			entered := signals.entered.Load()
 			select {
 			case <-signals.awaited:
 			case <-time.After(noticeDelay):
 				if signals.entered.Load() != entered {
-					continue // the new entry has carried the index; its own commit follows
+					// The new entry has carried the index, and its own commit follows.
+					continue
 				}
 			case <-l.over.Done():
 				return
@@ -83,6 +86,7 @@ func (l *Leader) notifyLoop() {
 			return
 		}
 
+		// A batch that waits becomes the next entry, which carries the index.
 		if !l.group.alone() && l.ready.Load() && l.proposer.batches.isEmpty() && signals.pending.Swap(false) {
 			l.notifyAll()
 		}

@@ -233,6 +233,7 @@ func (c *Config) check() error {
 		return errors.New("consensus: Index is missing")
 	}
 
+	// IDs and addresses share the map, because their types differ.
 	seen := map[any]bool{}
 	for _, member := range c.Members {
 		if member.ID.TrustDomain() != c.Domain {

@@ -157,11 +157,13 @@ func (c *contacts) follow(follows bool) {
 		return
 	}
 
+	// Later rounds leave the beginning of the silence as it is.
 	if !c.since.IsZero() {
 		return
 	}
 
-	clear(c.promoted) // of an earlier term
+	// These votes are of an earlier term.
+	clear(c.promoted)
 
 	// The silence began with the leader's, which elections notice late.
 	c.since = time.Now().Add(-noticedWithin)
@@ -236,6 +238,7 @@ func (c *contacts) run(leads func() bool) {
 		leader, ok := c.group.leader()
 		c.follow(ok && leader.ID != c.cfg.Node)
 
+		// A follower receives messages of its leader alone, and a member that stops may be one of many.
 		if !leads() || c.group.stopping.Load() {
 			clear(c.logged)
 			continue

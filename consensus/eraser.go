@@ -35,6 +35,7 @@ func (e *eraser) step(m *member) {
 
 	now := m.cfg.Clock.Now()
 
+	// The file is written anew once for a set of erasures, and not each second until the log is cut.
 	if newest := pending[len(pending)-1].Revision; e.upTo != newest {
 		var rids []directory.RID
 		for _, one := range pending {
@@ -43,6 +44,7 @@ func (e *eraser) step(m *member) {
 
 		err := kept.Erase(rids)
 		if err == nil {
+			// Entries with the contents lie before the seal, because their registrations have ended.
 			e.sealed, err = m.storage.disk.Seal()
 		}
 
@@ -54,8 +56,10 @@ func (e *eraser) step(m *member) {
 		e.upTo, e.next = newest, now
 	}
 
+	// Another reason may have led to the snapshot that this waits for, so it is looked for first.
 	gone, err := m.storage.disk.Forget(e.sealed)
 	if err == nil && gone {
+		// Noted last: after a crash the erasure begins again, which changes nothing.
 		err = kept.NoteErased(e.upTo)
 	}
 
@@ -67,6 +71,7 @@ func (e *eraser) step(m *member) {
 	case !now.Before(e.next):
 		e.next = now.Add(snapshotRetry)
 
+		// Without new entries Raft makes no snapshot. The next entries allow it.
 		err := m.group.raft.Snapshot().Error()
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && m.life.closing.Err() == nil {
 			m.log.Warn("contents stay in the log until a snapshot can be made", "err", err)

@@ -26,7 +26,8 @@ func (f *follower) askLeader() bool {
 		return false
 	}
 
-	ctx, cancel := context.WithTimeout(term, f.cfg.Timing.Presence) // a successor waits to hear of this clock
+	// The end of the leader's term ends the question, because a successor stamps nothing before it knows this clock.
+	ctx, cancel := context.WithTimeout(term, f.cfg.Timing.Presence)
 	defer cancel()
 
 	var answer message.PresenceAnswer
@@ -40,11 +41,14 @@ func (f *follower) askLeader() bool {
 	f.clocks.keep(answer.Kept)
 
 	if answer.Epoch == 0 {
-		return false // the leader reads its own log again, or there is no history yet
+		// The leader still replays its log, or no history has begun.
+		return false
 	}
 
 	at := directory.Position{Epoch: answer.Epoch, Revision: answer.Revision}
 	f.checkSeal(at)
+
+	// The wait may end early. The position is judged below.
 	_ = f.replica.Await(ctx, at)
 
 	return !f.replica.Position().Before(at)
@@ -77,6 +81,7 @@ func (f *follower) run() {
 			}
 		}
 
+		// A new leader stamps nothing before it knows its followers' clocks, so it gets this one at once.
 		select {
 		case <-time.After(pause):
 		case <-elected:

@@ -68,12 +68,14 @@ func (f *forwarder) forwardGroup(group []*waitingChange[forwardResult]) {
 		return
 	}
 
+	// The bound is the member's own and no caller's, because a group has many callers.
 	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
 	defer cancel()
 
 	got, err := f.send(ctx, group)
 	if err == nil {
-		_ = f.replica.Await(ctx, got.Last()) // it is committed anyway
+		// That the wait has ended early fails no write: they are committed.
+		_ = f.replica.Await(ctx, got.Last())
 	}
 
 	for i, write := range group {
@@ -108,8 +110,10 @@ func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResu
 		return nil, message.ErrNotLeader
 	}
 
+	// A stream opens within the leader's term: the host of a former leader may never answer.
 	to, err := f.streamTo(term, leader)
 	if err != nil {
+		// No request was sent, so the next leader may get them.
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 
@@ -120,6 +124,7 @@ func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResu
 	case got.NotLeader:
 		return nil, message.ErrNotLeader
 	case len(got.Replies) != len(group):
+		// The writes may be done, but nothing says which reply belongs to which.
 		return nil, message.Unknown(errors.New("the leader answered another number of writes"))
 	}
 
@@ -193,6 +198,7 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 	leader, known := f.group.leader()
 
 	for id, own := range f.streams.own {
+		// A former leader that leads again keeps its stream.
 		if id == leader.ID {
 			own.former = time.Time{}
 			continue
@@ -204,7 +210,8 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 
 		rest := f.cfg.Timing.Heartbeat - time.Since(own.former)
 		switch {
-		case !known: // the former leader may lead again
+		case !known:
+			// The former leader may lead again.
 		case rest <= 0:
 			own.Cut()
 			delete(f.streams.own, id)
@@ -221,6 +228,8 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 // streamTo returns the write stream to a member, and opens one if necessary.
 func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, error) {
 	streams := &f.streams
+
+	// A channel takes the place of a mutex, so that the wait for a slow dial ends with ctx.
 	select {
 	case streams.dialing <- struct{}{}:
 	case <-ctx.Done():
@@ -234,7 +243,8 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, err
 			return own, nil
 		}
 
-		own.Cut() // the member has moved, so the stream would stay unused
+		// The member has moved, so the stream would stay unused.
+		own.Cut()
 	}
 
 	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
@@ -244,7 +254,9 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, err
 
 	opened := &leaderStream{Stream: stream.New(conn, f.cfg.Timing.Write), to: to}
 	streams.own[to.ID] = opened
-	f.life.loops.Go(opened.Run) // it ends with the connection, which the cluster closes at the latest
+
+	// The stream ends with the connection, which the cluster closes at the latest.
+	f.life.loops.Go(opened.Run)
 
 	return opened, nil
 }
@@ -273,6 +285,7 @@ func (f *forwarder) successionLoop() {
 		case <-due:
 			turn = f.streams.dialing
 		case turn <- struct{}{}:
+			// The send is the lock: streamTo holds the same channel while it dials.
 			next := f.cutFormerLeaders()
 			<-f.streams.dialing
 
@@ -301,6 +314,7 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (_ director
 		req.Operator = state.OriginOf(f.cfg.Node, request).Operator
 	}
 
+	// Of a member without a vote the leader takes its own key alone.
 	if err := f.peers.MustVote(); err != nil && req.Attest == nil {
 		return directory.Outcome{}, err
 	}
@@ -312,6 +326,8 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (_ director
 
 	for {
 		out, err := f.attempt(ctx, req)
+
+		// Only ErrNotLeader says that nothing was begun. Any other answer is final.
 		if !errors.Is(err, message.ErrNotLeader) {
 			return out, err
 		}

@@ -47,7 +47,8 @@ func (h *histories) judge(from spiffeid.ID, claim transport.Claim) error {
 	}
 
 	if from.TrustDomain() != h.cfg.Domain {
-		return nil // refused elsewhere
+		// A node of another domain is refused elsewhere.
+		return nil
 	}
 
 	err := fmt.Errorf("%w: this node has %s and %s has %s", ErrOtherHistory, own, from, claim.History)
@@ -109,6 +110,7 @@ func (h *histories) stopIfOutnumbered() {
 			continue
 		}
 
+		// A node that only claims a vote raises the total, too, so it can't outnumber this history alone.
 		voters[id] = true
 		others = append(others, id.String())
 		names[claim.History] = true

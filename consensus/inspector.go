@@ -92,6 +92,7 @@ func (i *inspector) report(by spiffeid.ID, err error) {
 }
 
 func (i *inspector) check(from spiffeid.ID, message any) error {
+	// Raft trusts the sender's name in the header. Only the certificate proves it.
 	if headed, is := message.(raft.WithRPCHeader); is {
 		if name := string(headed.GetRPCHeader().ID); name != from.String() {
 			return misconduct(BadSender, "a message of Raft names %.100q as its sender", name)
@@ -150,6 +151,7 @@ func (i *inspector) checkAppend(from spiffeid.ID, message *raft.AppendEntriesReq
 	leader := leadership{from, message.Term}
 	refused := i.refused.Load()
 
+	// A heartbeat that is answered would keep the refused leader in office.
 	if len(message.Entries) == 0 {
 		if refused != nil && *refused == leader {
 			return errRefusedLeader
@@ -163,8 +165,10 @@ func (i *inspector) checkAppend(from spiffeid.ID, message *raft.AppendEntriesReq
 	var wrong *misconductError
 	switch {
 	case errors.As(err, &wrong):
+		// Only misconduct counts: an error of this member's own disk says nothing of the leader.
 		i.refused.Store(&leader)
 	case err == nil && refused != nil:
+		// Another connection may have led to the refusal of a later leader meanwhile.
 		i.refused.CompareAndSwap(refused, nil)
 	}
 
@@ -200,11 +204,13 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 			return misconduct(BadEntry, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}
 
+		// A majority has judged a committed entry. Its proofs may have ended since, so they aren't judged again.
 		if batch == nil || entry.Index <= committed {
 			before = *entry
 			continue
 		}
 
+		// Entries before this one in the message may put the policy in force by which its commands are judged.
 		err = i.checkCommands(batch, i.pendingOf(message.PrevLogEntry, message.Entries[:n]))
 		if err != nil && !i.confirmedEntry(from, entry) {
 			return misconduct(BadCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
@@ -298,7 +304,8 @@ func decodeEntry(data []byte, reads Versions) (*state.Batch, error) {
 // checkConfiguration refuses a Raft configuration that Raft can't read, or by which no member leads.
 func checkConfiguration(data []byte) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // the library's answer to bytes that it can't read
+		// The library panics on bytes that it can't read.
+		if p := recover(); p != nil {
 			err = fmt.Errorf("its configuration can't be read: %v", p)
 		}
 	}()
@@ -320,6 +327,7 @@ func checkConfiguration(data []byte) (err error) {
 		}
 	}
 
+	// No election could follow: the domain would end with this entry.
 	if voters == 0 {
 		return errors.New("its configuration has no voter")
 	}
@@ -352,6 +360,7 @@ func (i *inspector) installing(from spiffeid.ID) { i.bringer.Store(&from) }
 // beginSnapshot returns the judgement of the snapshot that Raft begins to install; nil for one that this
 // member restores itself.
 func (i *inspector) beginSnapshot() func(io.Reader) error {
+	// A snapshot that was judged and never installed must not be taken for this one.
 	i.storage.judged.Store(nil)
 
 	from := i.bringer.Swap(nil)
@@ -368,6 +377,7 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 		}
 
 		if err == nil {
+			// Restore takes it from here, and needn't decode it a second time.
 			i.storage.judged.Store(next)
 		}
 
@@ -416,6 +426,7 @@ func (i *inspector) proven(had, next *state.State) error {
 	}
 
 	return next.CheckDecided(had, func(command *state.Command) error {
+		// A command is judged by the policy that it names: this member's, or that of the snapshot.
 		judged := had
 		if command.Origin.Policy == policyVersion(next) {
 			judged = next

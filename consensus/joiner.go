@@ -56,6 +56,7 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 	}
 	defer resp.Body.Close()
 
+	// The cluster's listener has this route for every node, so another listener has answered.
 	if resp.StatusCode == http.StatusNotFound {
 		return id, answer, &mistakeError{address, adviceListener, errors.New("another listener answers")}
 	}
@@ -69,6 +70,7 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 		err = message.Unmarshal(data, &answer)
 	}
 
+	// The certificate names the node, because an answer could name another one.
 	id, _ = transport.PeerID(resp.TLS)
 
 	return id, answer, err
@@ -108,10 +110,12 @@ func asMistake(address string, err error) error {
 		return &mistakeError{address, adviceCertificate, chain}
 	case errors.As(err, &record):
 		return &mistakeError{address, adviceListener, errors.New("no TLS is spoken there")}
-	case !errors.As(err, &network) || network.Op != "remote error": // the other side's TLS alert
+	case !errors.As(err, &network) || network.Op != "remote error":
+		// Only the TLS alert of the other side is a mistake. Other failures of the network may pass.
 		return err
 	case strings.Contains(network.Err.Error(), "expired"):
-		return err // the certificate is renewed
+		// The certificate is renewed, so waiting helps.
+		return err
 	case strings.Contains(network.Err.Error(), "no application protocol"):
 		return &mistakeError{address, adviceListener, errors.New("another protocol is spoken there")}
 	}
@@ -201,21 +205,25 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	answers := newSurvey(j.cfg, word.Address)
 	listed := j.listed(ctx)
 
+	// The known leader comes first. Its answer ends the survey.
 	if leader, ok := j.group.leader(); ok && leader.ID != j.cfg.Node {
 		j.askAll(ctx, answers, []string{leader.Address}, listed, word)
 	}
 
+	// Members may have moved, and listed addresses may be former ones, so both are asked.
 	doors := slices.Clone(listed)
 	for _, m := range j.group.servers() {
 		doors = append(doors, m.Address)
 	}
 
+	// The rounds end, because no address is asked twice.
 	for len(doors) > 0 && !answers.isOver() && ctx.Err() == nil {
 		j.askAll(ctx, answers, doors, listed, word)
 		j.logMistakes(answers, listed)
 		doors = answers.leaders()
 	}
 
+	// The leader's answer outweighs the refusal of a member, which may know an older group.
 	switch {
 	case answers.duplicate != nil:
 		j.group.duplicate.Store(true)
@@ -225,6 +233,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		j.group.duplicate.Store(false)
 		j.group.wasSeated.Store(true)
 
+		// The name is on the disk before Raft answers messages in that history.
 		return j.storage.enter(transport.HistoryOf(answers.done.History))
 	case answers.refused != nil:
 		return answers.refused
@@ -271,6 +280,7 @@ func (j *joiner) askAll(ctx context.Context, answers *survey, doors, listed []st
 					j.joins.found.note(id, address)
 				}
 
+				// The histories are compared first: an answer from another one says nothing of this domain.
 				claim := transport.Claim{History: transport.HistoryOf(answer.History), Voter: answer.Voter}
 				err = j.histories.judge(id, claim)
 			}
@@ -306,6 +316,7 @@ func (j *joiner) begin(answers *survey) error {
 		return err
 	}
 
+	// The next request has these nodes, which shows the others that both have found the same ones.
 	j.joins.found.set(found)
 
 	for _, m := range found {
@@ -318,6 +329,7 @@ func (j *joiner) begin(answers *survey) error {
 		return fmt.Errorf("waiting for %s to begin the domain", found[0].ID)
 	}
 
+	// Nodes that an operator has waived get their seats, although they are absent.
 	seats := append(found, answers.waived()...)
 	j.log.Info("beginning the domain", "members", len(seats), "history", name.String())
 
@@ -346,12 +358,14 @@ func (j *joiner) run() {
 
 				var mistake *mistakeError
 				if errors.As(err, &mistake) {
-					why = "" // logged already, for each address
+					// It is logged already, for each address.
+					why = ""
 				}
 			}
 		}
 
 		if why == "" || time.Since(j.group.opened) < quietStart {
+			// The reason is logged again if it comes back.
 			said = ""
 		} else if why != said && j.life.closing.Err() == nil {
 			said = why

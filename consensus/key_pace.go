@@ -38,6 +38,7 @@ func (k *keyPace) take(attest *state.Attest) error {
 			k.byNode = map[spiffeid.ID]*rate.Limiter{}
 		}
 
+		// A limiter that is full again is as good as a new one.
 		if len(k.byNode) >= maxKeyPaces {
 			maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, idle *rate.Limiter) bool {
 				return idle.Tokens() >= keyChangeBurst

@@ -97,6 +97,7 @@ func beginTerm(m *member, clocks *clocks) *Leader {
 
 	var loops sync.WaitGroup
 
+	// The term is not ready any more before its loops end, so that no request finds it half ended.
 	l.end = func() {
 		l.ready.Store(false)
 		cancel()
@@ -140,6 +141,7 @@ func (l *Leader) beginning() (*state.Epoch, error) {
 		return nil, nil
 	}
 
+	// The epoch is a time. It lies above the known ones even if this clock is behind.
 	next := max(uint64(now.Unix()), known+1)
 	if next > uint64(now.Add(directory.Skew).Unix()) {
 		return nil, directory.Refuse(directory.Unavailable, "epoch %d lies ahead of this node's clock", known)
@@ -151,6 +153,7 @@ func (l *Leader) beginning() (*state.Epoch, error) {
 // lead makes this member ready to lead: all of the earlier terms is applied, the domain's
 // history has begun, and this member's rules are in force. Then it tends the domain.
 func (l *Leader) lead() {
+	// A failure may pass: no entry is stamped before a majority has confirmed this clock, for one.
 	for {
 		err := l.prepareTerm()
 		if err == nil {
@@ -165,6 +168,7 @@ func (l *Leader) lead() {
 			return
 		}
 
+		// The end of the term may come later than Raft's own state.
 		if l.group.raft.State() != raft.Leader {
 			return
 		}
@@ -174,6 +178,7 @@ func (l *Leader) lead() {
 		return
 	}
 
+	// Ready before settled, so that the readers that wake find a leader.
 	l.ready.Store(true)
 	l.replica.settle()
 	l.negotiator.proposeNext(l.over)

@@ -49,7 +49,8 @@ func (r *Replica) tree() (epoch uint64, tree ledger.Tree) {
 // Log returns the log of an epoch with its tree, which grows if it is the epoch at hand. The
 // error is directory.NotFound, or Unavailable if this copy is damaged.
 func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
-	if failed := l.member.life.failure(); failed != nil { // its state may not be the domain's
+	// After a failure the state may not be the domain's.
+	if failed := l.member.life.failure(); failed != nil {
 		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "this node has stopped: %w", failed)
 	}
 
@@ -65,6 +66,8 @@ func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
 	}
 
 	now, tree := l.Tree()
+
+	// The epoch may have ended since its log was opened. The next call finds its end.
 	if now != epoch {
 		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "the ledger of epoch %d is ending", epoch)
 	}
@@ -106,7 +109,8 @@ func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bo
 		return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
 	}
 
-	erased := l.member.replica.hasErased(rid) // whether or not the disk has them still
+	// The erasure holds from its commit, whether or not this disk has the contents still.
+	erased := l.member.replica.hasErased(rid)
 
 	for _, r := range withNewest(records, newest) {
 		if erased {
@@ -149,7 +153,8 @@ func withNewest(records []history.Record, reg *state.Registration) []history.Rec
 
 // Around returns the registrations that had a name before and after another one; zero if there is none.
 func (l *Ledger) Around(agent string, rid directory.RID) (before, after directory.RID, err error) {
-	newest := l.member.replica.named(agent) // before the past ones, as in History
+	// It is read before the past ones, as in History.
+	newest := l.member.replica.named(agent)
 
 	rids, err := l.member.replica.history.Named(agent)
 	if err != nil {
@@ -158,6 +163,8 @@ func (l *Ledger) Around(agent string, rid directory.RID) (before, after director
 
 	if newest != nil {
 		is := func(other directory.RID) bool { return other == newest.Entry().RID }
+
+		// The living registration is the last one, even if a restored backup left it among the past ones.
 		rids = append(slices.DeleteFunc(rids, is), newest.Entry().RID)
 	}
 
@@ -214,6 +221,8 @@ func (l *Ledger) run() {
 
 		if err := l.mend(); err != nil {
 			rounds = min(rounds+1, 6)
+
+			// The pause doubles up to about a minute: a member that has the entries may be away for long.
 			wait = 1 << rounds
 			l.member.log.Warn("entries of the ledger are missing here; asking the other members again",
 				"after_s", wait, "err", err)
@@ -245,6 +254,7 @@ func (l *Ledger) mend() error {
 	all := l.member.group.servers()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 
+	// The order is random, so that a member that never answers holds up only some of the rounds.
 	for _, to := range all {
 		if to.ID == l.member.cfg.Node {
 			continue

@@ -94,8 +94,10 @@ func (c *ledgerComparer) decide(others []Member) {
 	differ := fmt.Errorf("the ledger of epoch %d up to entry %d is another", epoch, tree.Size)
 
 	switch {
-	case len(against) == 0: // the one that differed agrees now, or doesn't answer again
+	case len(against) == 0:
+		// The member that differed agrees now, or doesn't answer again.
 	case len(against) > len(with)+1:
+		// More than half of the members that answer contradict this one, itself counted.
 		c.member.life.fail(fmt.Errorf("this member's state is not that of the domain: %w than at %d of %d members "+
 			"that answer", differ, len(against), len(with)+len(against)))
 	case len(with) > 0 && c.member.cfg.Misconduct != nil:
@@ -125,10 +127,12 @@ func (c *ledgerComparer) agrees(to Member) (bool, error) {
 		return false, err
 	}
 
+	// A member with a longer log answers at this size. Only a false one names a larger size.
 	if answer.Size == 0 || answer.Size > tree.Size {
 		return false, errIncomparable
 	}
 
+	// This log may have grown since the question, so its tree is taken anew.
 	log, tree, err := c.logs.Log(epoch)
 	if err != nil {
 		return false, err

@@ -132,6 +132,7 @@ func (m *member) transferToMember(to Member) func() raft.Future {
 
 // start starts the parts of a member in order; shutdown stops them in the opposite one.
 func (s *Store) start() (err error) {
+	// A failed start is undone by the same shutdown.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -163,6 +164,7 @@ func (s *Store) start() (err error) {
 		return err
 	}
 
+	// The handlers of the cluster use the running group, so it is there first.
 	s.group.running.Store(s.group.raft)
 	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
 	s.startLoops()
@@ -182,6 +184,7 @@ func (s *Store) startRaft(log hclog.Logger) error {
 	s.life.loops.Go(func() { s.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {
+		// Entries that the log has before Raft runs were sent by earlier processes, whose marks this one can't check.
 		if s.Replica.Commands.logged, err = s.storage.disk.Logs.LastIndex(); err != nil {
 			return err
 		}
@@ -267,12 +270,14 @@ func (s *Store) shutdown() error {
 		cancel()
 	}
 
+	// Raft waits for its calls to members. The end of the cluster ends those to members that don't answer.
 	var down raft.Future
 	if s.group.raft != nil {
 		down = s.group.raft.Shutdown()
 	}
 
-	if s.messenger.cluster != nil { // ends Raft's calls to members that do not answer
+	// The cluster closes the listener. Without one it is still open.
+	if s.messenger.cluster != nil {
 		errs = append(errs, s.messenger.cluster.Close())
 	} else {
 		errs = append(errs, s.cfg.Listener.Close())
@@ -284,6 +289,7 @@ func (s *Store) shutdown() error {
 
 	s.life.loops.Wait()
 
+	// All loops have ended, so no more is written.
 	if s.storage.disk != nil {
 		errs = append(errs, s.storage.disk.Close())
 	}
@@ -316,6 +322,8 @@ func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
 		var request message.PresenceRequest
+
+		// A leader takes clocks before it is ready, because it stamps nothing before it knows a majority's.
 		if !s.messenger.receive(w, r, s.terms.elected() != nil, &request) {
 			return
 		}
@@ -353,7 +361,8 @@ func (s *Store) handler() http.Handler {
 			return
 		}
 
-		signal(leader.proposer.commits.awaited) // the reader waits for its member to be there
+		// The reader waits for its member to apply the position, so the followers get the commit index at once.
+		signal(leader.proposer.commits.awaited)
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {

@@ -62,6 +62,8 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 	}
 
 	sent := false
+
+	// Before there is a connection nothing was sent, and the message may go to another leader.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+to.Address+path, bytes.NewReader(body))
@@ -97,6 +99,7 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 		return message.ErrNotLeader
 	}
 
+	// A member refuses a message before it executes it.
 	return fmt.Errorf("%w: member %s answered %s", message.ErrNotLeader, to.ID, resp.Status)
 }
 

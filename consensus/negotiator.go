@@ -45,6 +45,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 		return
 	}
 
+	// A rise is counted once it is in force. mayRise only looks whether one is left.
 	if next.Raises(written) {
 		n.seats.rises.Allow()
 	}
@@ -92,6 +93,7 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	})
 
 	for _, m := range n.group.servers() {
+		// A member is seated before it is declared, so nothing changes while one of them is unknown.
 		if !said[m.ID] {
 			return next, false
 		}
@@ -99,6 +101,7 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 
 	formats, silent := n.readByPeers(reads.Formats, peers)
 
+	// These versions never go back, because logs and snapshots have them. Formats go back for a peer that reads less.
 	next = Numbers{
 		Log:      max(reads.Log, written.Log),
 		Snapshot: max(reads.Snapshot, written.Snapshot),

@@ -47,6 +47,7 @@ func (o *operator) admit(ctx context.Context, req *message.Request) (directory.O
 	case ordered.Verb == message.WithdrawAdmission && !known:
 		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s is not admitted", ordered.ID)
 	case ordered.Verb == message.WithdrawAdmission:
+		// An admission that ends at 0 is a withdrawal.
 	case is:
 		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%s is a member already", ordered.ID)
 	case full != nil:
@@ -122,6 +123,8 @@ func (o *operator) expel(ctx context.Context, id spiffeid.ID) error {
 	}
 
 	o.log.Info("removed a member", "node", id)
+
+	// At once, so that the key document no longer lists the keys of the member.
 	o.removeStale(o.over)
 
 	return nil
@@ -143,11 +146,13 @@ func (o *operator) expelFor(ctx context.Context, req *message.Request) (director
 			"%.40q is no order to remove %s; nothing was changed", action, id)
 	}
 
+	// Before the order is in the log: a refused one would use up its proof.
 	if err := o.mayRemove(ctx, id); err != nil {
 		return directory.Outcome{}, err
 	}
 
 	if id == o.cfg.Node {
+		// The order is only judged here. The successor writes it, with the proof that works once.
 		command := &state.Command{Order: &state.Order{Action: action, Target: id.String()}}
 		if err := o.orders.sign(ctx, req, command); err != nil {
 			return directory.Outcome{}, err
@@ -162,7 +167,9 @@ func (o *operator) expelFor(ctx context.Context, req *message.Request) (director
 	}
 
 	err = o.expel(ctx, id)
-	if errors.Is(err, message.ErrNotLeader) { // the order's proof is used up
+
+	// The order is in the log, so its proof is used up, and no other leader can repeat it.
+	if errors.Is(err, message.ErrNotLeader) {
 		err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
 	}
 
@@ -198,7 +205,8 @@ func (o *operator) transferTo(ctx context.Context, to spiffeid.ID) error {
 				"cannot be transferred; start one of them first", len(others))
 		}
 
-		transfer = o.group.raft.LeadershipTransfer // Raft chooses the one with most of the log
+		// Raft chooses the member with most of the log. It may be a dead one, so it chooses only if all answer.
+		transfer = o.group.raft.LeadershipTransfer
 		if len(there) < len(others) {
 			transfer = o.transferToMember(there[0])
 		}
@@ -259,7 +267,8 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 		return o.confirmClock(ctx, req)
 	case message.NoteOrder:
 		if ordered.Action == directory.ActionMove {
-			break // the leader notes it by itself
+			// The leader notes a move by itself, and no operator orders one.
+			break
 		}
 
 		return o.orders.precede(ctx, req, ordered.Action, ordered.Target)
@@ -357,6 +366,7 @@ func (o *operator) ask(ctx context.Context, voters []Member, enough int) (there 
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 
+	// The buffer has room for all, because late answers must not block their goroutines.
 	answers := make(chan Member, len(voters))
 
 	for _, m := range voters {
@@ -447,6 +457,7 @@ func (o *operator) removeDead(led time.Time) {
 			heard = led
 		}
 
+		// mayRemove asks the other voters, which takes time, so it comes last.
 		if server.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead ||
 			o.mayRemove(o.over, server.ID) != nil {
 			continue
@@ -458,6 +469,7 @@ func (o *operator) removeDead(led time.Time) {
 			o.log.Warn("cannot remove the member; retrying", "node", server.ID, "err", err)
 		}
 
+		// One member in each round: the next one is judged by the group without this one.
 		return
 	}
 }

@@ -36,6 +36,7 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		command.Origin.Judged, command.Origin.Policy = now.UnixMilli(), policyVersion(s)
 	})
 
+	// A node's own change needs no proof, and must not use one up.
 	if change.Node {
 		command.Origin.Operator = nil
 	}
@@ -48,6 +49,7 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		return err
 	}
 
+	// A restore comes to the members as a snapshot, whose proofs each of them judges.
 	if command.Epoch == nil && !change.Node {
 		return o.accepted(ctx, command)
 	}

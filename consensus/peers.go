@@ -94,6 +94,7 @@ func (p *peers) RaftPeers() []RaftPeer {
 		case server.ID == p.cfg.Node:
 			known.LastContact, known.State = time.Now(), ContactAlive
 		case leads, !led, known.Leader:
+			// A follower that knows its leader receives nothing of the others, so their state stays unknown.
 			known.State, known.LastContact = p.contacts.state(server.ID)
 		}
 

@@ -97,6 +97,7 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Register != nil:
 		return p.prepareRegister(req.Register, !req.From.IsZero())
 	case req.Refresh != nil && (req.Refresh.Patch != nil || p.replica.unconfirmed(req.Refresh.RID)):
+		// The refresh of an unconfirmed registration is an update, because it takes a statement of this epoch.
 		return p.prepareUpdate(req.Refresh, !req.From.IsZero())
 	case req.Refresh != nil:
 		r := req.Refresh
@@ -125,7 +126,8 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Policy != nil:
 		return &state.Command{Policy: req.Policy}, p.checkPolicy(req.Policy)
 	case req.Spend != nil:
-		return &state.Command{}, nil // which has the proof beside it
+		// The command has no member. prepareFor puts the proof beside it.
+		return &state.Command{}, nil
 	case req.Claim != nil:
 		return &state.Command{Claim: req.Claim}, p.checkClaim(req.Claim)
 	case req.Settle != nil:
@@ -200,6 +202,7 @@ func (p *preparer) prepareRedeem(redeem *state.Redeem) (*state.Command, error) {
 
 // prepareFor makes the command that is proposed for a request.
 func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
+	// Of a forwarded request only the caller's identity counts: another member's key may be stolen.
 	if forwarded := !req.From.IsZero(); forwarded && p.cfg.Commission != nil {
 		caller := req.Caller().Identity
 		req.SetCommissioning(!caller.IsZero() && p.cfg.Commission(caller))
@@ -217,7 +220,9 @@ func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 	command.Spend = req.Proof()
 
 	command.Origin = req.Origin(p.cfg.Node)
-	command.Origin.Operator = nil // of an operator's command, orderDesk sets it
+
+	// For an operator's command, orderDesk sets it.
+	command.Origin.Operator = nil
 
 	return command, nil
 }
@@ -283,6 +288,7 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 		return nil, state.Damaged(err)
 	}
 
+	// The member has parsed the document, too, but its key may be stolen.
 	if forwarded {
 		if doc, err = directory.ParseDocument(register.Kind, doc.Bytes()); err != nil {
 			return nil, err
@@ -299,7 +305,8 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 	p.replica.view(func(s *state.State) { held, full = replaced(s, register, r.Keep, &subject, now) })
 
 	if directory.ProblemOf(full) == directory.QuotaExceeded {
-		return nil, full // and not once more for each attempt in the log, with its document
+		// It is refused here, and not once more for each attempt in the log, with its document.
+		return nil, full
 	}
 
 	if err := prepareDates(register, held, subject.Document, now); err != nil {
@@ -333,6 +340,8 @@ func replaced(s *state.State, register *state.Register, keep bool, subject *Subj
 	old := s.Registrations().Named(register.Agent)
 
 	var ends *state.Registration
+
+	// A registration past its deadline is there until the sweep, and has the name no more.
 	if old != nil && old.Entry().ExpiresAt <= max(now, s.History().Now()) {
 		old, ends = nil, old
 	}
@@ -341,6 +350,8 @@ func replaced(s *state.State, register *state.Register, keep bool, subject *Subj
 		held = old.Entry()
 
 		subject.RID = held.RID
+
+		// A caller with the commissioning role replaces in the owner's name.
 		if register.Commissioning && register.For.IsZero() {
 			subject.Owner = held.Owner
 		}
@@ -350,7 +361,8 @@ func replaced(s *state.State, register *state.Register, keep bool, subject *Subj
 		}
 	}
 
-	if held == nil || held.Owner == subject.Owner { // else the name is taken
+	// Otherwise another owner has the name, and apply refuses the command for that.
+	if held == nil || held.Owner == subject.Owner {
 		full = s.Registrations().Permits(register, old, ends, subject.Owner)
 	}
 
@@ -515,6 +527,7 @@ func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Com
 		return nil, err
 	}
 
+	// Without a patch the contents are those that were permitted before.
 	err = p.permit(forwarded && r.Patch != nil, Proposal{entry.Owner, entry.Owner, entry.Agent, projection,
 		entry.Visibility})
 	if err != nil {
@@ -582,11 +595,13 @@ func prepareDates(r *state.Register, held *directory.Entry, doc directory.Docume
 	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
 		// apply evaluates the caller's conditions
 	case held == nil:
+		// No registration was compared, so the command holds only while the name is free.
 		r.Absent = true
 	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil &&
 		!slices.Contains(r.IfMatch, held.Revision):
 		// apply refuses it, and says why
 	default:
+		// The dates are compared with this revision alone.
 		r.IfMatch = []uint64{held.Revision}
 		return supersedes(dates, kinds.DatesOf(held.Document))
 	}

@@ -82,6 +82,7 @@ func (p *proposer) enter(group []*proposal) {
 		return
 	}
 
+	// Before Apply, because the entry may be applied before Raft's future returns.
 	p.commits.entering()
 	p.inflight.Store(entry)
 
@@ -144,6 +145,7 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
 
+	// No request has brought the change, so it gets its origin here.
 	if change, traced := command.Change(); traced && change.Node && command.Origin == nil {
 		command.Origin = &state.Origin{From: p.cfg.Node, Mark: p.replica.marks.mark(directory.Identity{})}
 	}

@@ -88,6 +88,7 @@ func (r *reader) awaitIndex(ctx context.Context, index uint64) error {
 	}
 
 	for {
+		// The channel comes first, so that a change between the two is not missed.
 		changed := r.replica.Changed()
 		if r.replica.progress.applied.Load() >= index {
 			return nil
@@ -123,6 +124,7 @@ func (r *reader) confirm() (directory.Position, error) {
 		return directory.Position{}, err
 	}
 
+	// A later term may have begun while the members were asked.
 	if r.group.raft.CurrentTerm() != leader.term {
 		return directory.Position{}, message.ErrNotLeader
 	}
@@ -210,6 +212,7 @@ func (r *reader) poll(ctx context.Context, term uint64) error {
 func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 	began := time.Now()
 	for {
+		// The question is chosen each time, because this member may win or lose the leadership meanwhile.
 		question := &r.asked
 		if r.terms.leader() != nil {
 			question = &r.confirmed

@@ -16,6 +16,8 @@ func (l *Leader) decideAnew(rids []directory.RID) []state.RegrantItem {
 	var items []state.RegrantItem
 	for _, rid := range rids {
 		reg := l.replica.registration(rid)
+
+		// The grants of an unconfirmed registration are decided with its refresh.
 		if reg == nil || reg.Entry().Unconfirmed {
 			continue
 		}
@@ -57,6 +59,7 @@ func (l *Leader) regrantAll(ctx context.Context) bool {
 
 	now := state.Verdict{Basis: l.cfg.Basis}
 
+	// The basis and the list are of one moment: apply refuses grants of another policy.
 	l.replica.use(func(s *state.State) {
 		now.Policy = s.Policy().Basis()
 

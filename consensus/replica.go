@@ -101,6 +101,7 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 	}
 
 	if err == nil && !more {
+		// Only the last piece raises the index, because a read that waits for it must see the whole entry.
 		r.progress.raise(index)
 		r.Commands.add(r.state.Traced(), index, r.state.History().Commands())
 		r.Changes.add(r.brought(batch, application.Results(), index))
@@ -112,6 +113,7 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 		r.notifyAgreed()
 
 		if err == nil {
+			// Checked behind the entry: only later ones are written in the versions that it puts in force.
 			err = r.config.reads.Lacks(r.state.Members().Written())
 		}
 	}
@@ -165,10 +167,13 @@ func (r *Replica) replace(next *state.State) error {
 	defer r.mu.Unlock()
 
 	before, at := logged(r.state), logged(next)
+
+	// The history keeps the statements that a restored backup lacks, because no end of them is in the log.
 	if before.Epoch != at.Epoch || next.History().Sealed() != "" {
 		r.history.Add(r.state.Registrations().Lost(next.Registrations()))
 	}
 
+	// The files come first: if they fail, the state is still the one before.
 	_, root := next.History().Ledger()
 	if err := r.ledger.Reset(at.Epoch, ledger.Tree{Size: at.Size, Root: root}); err != nil {
 		return err
@@ -230,6 +235,8 @@ func (r *Replica) notifyChanged() {
 	history := r.state.History()
 
 	now := time.UnixMilli(history.Now())
+
+	// Committed time goes back after a step of a leader's clock that was confirmed.
 	if now.Before(r.now) {
 		r.config.Index.Clock.Correct(now)
 	}
@@ -622,11 +629,13 @@ type machine struct {
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
 	defer func() {
-		if p := recover(); p != nil { // which happens at each start again
+		// It happens at each start again, so the report names the entry at which a backup can end.
+		if p := recover(); p != nil {
 			panic(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: fmt.Errorf("%v\n%s", p, debug.Stack())})
 		}
 	}()
 
+	// A leader's entry may be committed before its own disk has it. The state is never ahead of the disk.
 	err := m.storage.disk.Ahead.Wait(entry.Index)
 	committed := time.Now()
 
@@ -642,6 +651,7 @@ func (m machine) Apply(entry *raft.Log) any {
 		return err
 	}
 
+	// Not only a ready leader: its first commands precede that.
 	if leader := m.terms.elected(); leader != nil {
 		leader.proposer.applied(entry, committed, results)
 	}
@@ -655,6 +665,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, err
 	}
 
+	// Raft cuts the log by this bound once it has the snapshot.
 	m.storage.limitTrailingLogs()
 
 	var (
@@ -669,6 +680,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 		at = logged(s)
 	})
 
+	// Both are on the disk before the snapshot, because the log behind them may be cut after it.
 	return fsmSnapshot{snapshot, func() error {
 		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(at))
 	}}, nil
@@ -682,6 +694,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 
 	var err error
 
+	// The inspector has decoded another member's snapshot already.
 	next := m.storage.judged.Swap(nil)
 	if next == nil {
 		next, err = decodeSnapshot(m.cfg, r)
@@ -692,7 +705,8 @@ func (m machine) Restore(r io.ReadCloser) error {
 		m.storage.unread.Store(&err)
 
 		if errors.Is(err, state.ErrNewer) {
-			m.life.fail(err) // its leader would send it again and again, or Raft take an older one
+			// Otherwise its leader would send it again and again, or Raft would take an older one.
+			m.life.fail(err)
 		}
 
 		return err
@@ -733,6 +747,7 @@ type fsmSnapshot struct {
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	// This member's own state needs no judgement.
 	if judged, is := sink.(*disk.JudgedSink); is {
 		judged.Unjudged()
 	}

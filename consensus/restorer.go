@@ -97,6 +97,7 @@ func (r *restorer) receive(ctx context.Context, leads *Leader, req *message.Requ
 		return done, err
 	}
 
+	// The options that the operator has signed count, and not those that a member passes on.
 	if asked := origin.Request(); asked != nil && asked.Proof != "" {
 		if options, err = optionsOf(asked); err != nil {
 			return done, err
@@ -112,8 +113,10 @@ func (r *restorer) receive(ctx context.Context, leads *Leader, req *message.Requ
 	switch {
 	case origin == nil || origin.Operator == nil:
 	case origin.Operator.Proof == "":
+		// Without a proof no signature covers the hash, so the order gets that of the file.
 		origin.Operator.BodyHash = hash
 	case origin.Operator.BodyHash != hash:
+		// Otherwise a member could restore another backup by the operator's proof.
 		return done, directory.Refuse(directory.Forbidden,
 			"the operator's proof is for another backup than the one that came; nothing was changed")
 	}
@@ -355,6 +358,7 @@ func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, si
 		return done, directory.Refuse(directory.BadRequest, "the backup cannot be read: %w", err)
 	}
 
+	// The backup is read before this, because writes wait from here on.
 	release, err := r.quiesce(ctx, leads)
 	if err != nil {
 		return done, err
@@ -383,6 +387,7 @@ func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, si
 		reason += ": " + options.Reason
 	}
 
+	// Another command may have used the proof up while the backup was read.
 	r.replica.use(func(s *state.State) { err = s.CheckProof(options.origin) })
 
 	if err != nil {
@@ -398,6 +403,7 @@ func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, si
 	r.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations,
 		"reason", options.Reason)
 
+	// The log may have moved under another leader.
 	if r.terms.leader() != leads {
 		return done, leadsNoMore(message.ErrNotLeader)
 	}
@@ -406,9 +412,11 @@ func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, si
 		return done, err
 	}
 
+	// The sealed state refuses all commands but the new epoch.
 	release()
 
 	if err := leads.beginHistory(ctx); err != nil {
+		// The state is sealed, so the next leader begins its epoch.
 		return done, restoreUnknown(err)
 	}
 
@@ -445,6 +453,7 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Read
 	}
 	defer resp.Body.Close()
 
+	// Part of the backup is read, so it can't be sent to the new leader.
 	if resp.StatusCode == http.StatusMisdirectedRequest {
 		return done, directory.Refuse(directory.Unavailable,
 			"the leader has changed; nothing was changed otherwise: try again")
@@ -475,6 +484,7 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, hash dire
 
 	sum := sha256.New()
 
+	// One byte more than the bound shows that the backup is larger.
 	size, err = io.Copy(io.MultiWriter(file, sum), io.LimitReader(backup, maxBackup+1))
 	switch {
 	case err != nil:

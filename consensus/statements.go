@@ -78,8 +78,9 @@ func (k *statementKeeper) run() {
 
 		kept := k.member.replica.history
 
+		// A failure is logged once, and not each second while the disk is full.
 		err := kept.Flush()
-		if err != nil && !failing { // said once, and not each second of a full disk
+		if err != nil && !failing {
 			k.member.log.Error("statements can't be written to disk; trying again", "err", err)
 		}
 
@@ -125,6 +126,7 @@ func (k *statementKeeper) copyAll() error {
 			break
 		}
 
+		// A member that lacks some statements is no failure: the others may have them.
 		errs = append(errs, err)
 	}
 
@@ -154,7 +156,8 @@ func (k *statementKeeper) copyFrom(to Member) (lacks bool, err error) {
 			return lacks, nil
 		}
 
-		if bytes.Compare(answer.Last, behind) <= 0 || time.Now().After(end) { // a false member's has no end
+		// The history of a false member may have no end.
+		if bytes.Compare(answer.Last, behind) <= 0 || time.Now().After(end) {
 			return false, fmt.Errorf("the history of %s does not end", to.ID)
 		}
 
@@ -163,6 +166,7 @@ func (k *statementKeeper) copyFrom(to Member) (lacks bool, err error) {
 		for i := range answer.Records {
 			r := &answer.Records[i]
 
+			// A record is left out if its ledger is not here. One that contradicts its ledger ends the copying.
 			switch err := k.judge(r); {
 			case err == nil:
 				proven = append(proven, *r)
@@ -227,6 +231,7 @@ func (k *statementKeeper) judge(r *history.Record) error {
 		return nil
 	}
 
+	// Another member may not have erased the contents yet.
 	if k.member.replica.hasErased(r.RID) {
 		r.Agent, r.Kept = "", nil
 		return nil

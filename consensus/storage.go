@@ -222,7 +222,8 @@ func (s *storage) snapshotLoop() {
 		}
 
 		if s.growth.bytes.Load() < s.growth.limit.Load() {
-			continue // Raft made one meanwhile
+			// Raft has made a snapshot meanwhile.
+			continue
 		}
 
 		err := s.group.raft.Snapshot().Error()

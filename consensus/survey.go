@@ -68,7 +68,8 @@ func (s *survey) add(address string, id spiffeid.ID, answer *message.JoinAnswer,
 		s.err = err
 	case answer.Duplicate:
 		s.duplicate = directory.Refuse(answer.Problem, "%s", answer.Detail)
-	case id == s.cfg.Node: // at another of its own addresses
+	case id == s.cfg.Node:
+		// This node has answered at another of its own addresses.
 	case answer.Done:
 		s.done = answer
 	case answer.Empty != nil:
@@ -207,6 +208,7 @@ func (s *survey) waitForHistory(own *message.JoinRequest) error {
 		}
 	}
 
+	// This node was let in, so it votes, and its own disk is no cause.
 	if !own.Empty {
 		return fmt.Errorf("waiting for a leader: %w", errNoLeader)
 	}
@@ -277,6 +279,7 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 		}
 	}
 
+	// The nodes are sorted, so all of them take the proposal of the same one.
 	first := s.empty[found[0].ID]
 	if first == nil {
 		first = own

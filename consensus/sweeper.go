@@ -82,6 +82,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 		})
 	}
 
+	// Followers look as well, so that a new leader knows of a jump before its term.
 	hasty := s.clocks.mustConfirmJump(clock, len(expired))
 
 	switch leader := s.terms.leader(); {
@@ -119,6 +120,7 @@ func (l *Leader) sweep(clock time.Time, expired, renewed []directory.RID) {
 			&state.Command{Announce: &state.Sweep{Format: l.replica.statementFormat(), RIDs: part}})
 	}
 
+	// The command names the document that it follows, so two of them issue one only.
 	if doc != nil && (rotated || doc.Expires-clock.Unix() < reissueAfter) {
 		l.proposer.tryPropose(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
 	}

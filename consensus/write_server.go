@@ -73,6 +73,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 func (l *Leader) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
 	var writes message.Writes
 	if message.Unmarshal(body, &writes) != nil || len(writes.Requests) > maxMessage {
+		// No write was begun, so another leader may take them.
 		return &message.Answers{NotLeader: true}
 	}
 
@@ -100,7 +101,8 @@ func (l *Leader) serve(ctx context.Context, from spiffeid.ID, body []byte) *mess
 		}
 	}
 
-	for i := range begun { // once all are prepared: so they share an entry
+	// They wait once all are prepared, so that they share an entry.
+	for i := range begun {
 		if b := &begun[i]; b.command != nil && b.err == nil {
 			b.proposal, b.err = l.proposer.submit(ctx, b.command)
 		}
@@ -117,6 +119,7 @@ func (l *Leader) serve(ctx context.Context, from spiffeid.ID, body []byte) *mess
 
 	all.Wait()
 
+	// If all were refused, there is no new commit.
 	if got.Last().Epoch != 0 {
 		got.Commit = l.notice()
 	}
@@ -213,10 +216,12 @@ func (l *Leader) writeAlone(ctx context.Context, req *message.Request, out *dire
 	var mu sync.Mutex // guards out.Position
 	slots := make(chan struct{}, maxAlone)
 	who := req.Renew.Caller
+
+	// The command that found these items was judged by the policy, and has spent the proof.
 	who.Proof = directory.Hash{}
 	who.ProofUntil = 0
 
-	who.PolicyVersion = nil // the command that found these has spent it, and was judged
+	who.PolicyVersion = nil
 	for i := range out.Each {
 		if !errors.Is(out.Each[i].Err, state.ErrMoved) {
 			continue
@@ -231,6 +236,8 @@ func (l *Leader) writeAlone(ctx context.Context, req *message.Request, out *dire
 					Caller: who, RID: r.RID, Lifetime: r.Lifetime}})
 
 			out.Each[i] = directory.RenewalResult{Granted: one.Granted, Err: err}
+
+			// The request is done, so an item must not send all of it to another leader.
 			if errors.Is(err, message.ErrNotLeader) {
 				out.Each[i].Err = directory.Refuse(directory.Unavailable,
 					"the leader changed meanwhile; nothing was changed: try again")
