@@ -146,6 +146,7 @@ func (l *refusalLog) take(call *request.Call, status int) (before int, logged bo
 		return 0, false
 	}
 
+	// A refusal that the rate keeps out is counted there, and may be logged the next time.
 	if !l.allow(status, now) {
 		return 0, false
 	}

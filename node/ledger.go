@@ -79,6 +79,7 @@ func (l ledgers) shown(epoch uint64, tree ledger.Tree, least uint64) (shown ledg
 
 	switch {
 	case own.Epoch != epoch || own.Size < least || own.Size > tree.Size:
+		// The cosigned tree is of another log, lacks the entry, or is ahead of this node's log.
 		return tree, ""
 	case own.Size < tree.Size && time.Since(time.Unix(own.At, 0)) > shownFor:
 		return tree, ""
@@ -186,6 +187,7 @@ func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths
 		return "", nil, err
 	}
 
+	// All paths lead to one root, so the checkpoint must cover the last of the entries.
 	least := uint64(0)
 	for _, index := range indexes {
 		least = max(least, index+1)
@@ -207,8 +209,8 @@ func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths
 	return note + cosignatures, paths, err
 }
 
-// past returns the history of a registration: of this domain as it was kept, and of another one what
-// this node has verified, its present statement.
+// past returns the history of a registration. Of this domain's it has the statements that are kept; of another
+// domain's, the present one, which this node has verified.
 func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
 	if origin != n.cfg.TrustDomain {
 		return n.foreignPast(origin, rid)
@@ -260,6 +262,7 @@ func (n *Node) provePast(past *directory.Past, statements []consensus.Statement)
 
 		note, paths, err := n.ledgers().inclusions(epoch, indexes...)
 		if err != nil {
+			// The statements hold without proofs, so a ledger that this node lacks must not hide them.
 			continue
 		}
 
@@ -283,6 +286,7 @@ func (n *Node) foreignPast(origin spiffeid.TrustDomain, rid directory.RID) (*dir
 	stated.Inclusion, ok = n.mesh.Logged(entry)
 	at, _ := n.mesh.Position(origin)
 
+	// A present statement without a proof is shown alone.
 	if note, path, err := n.mesh.Inclusion(origin, at.Epoch, stated.Index); ok && err == nil {
 		stated.Path, past.Checkpoints = path, []string{note}
 	}

@@ -101,6 +101,7 @@ func NewOverload(cfg OverloadConfig) *Overload {
 
 // enter takes a slot for work until leave is called, or sheds it.
 func (o *Overload) enter(ctx context.Context, work Work) (leave func(), err error) {
+	// Memory is checked before a slot is waited for, since waiting requests hold memory as well.
 	class := work.class()
 	if int(class) < len(memoryShares) && o.memory.value() >= memoryShares[class] {
 		return nil, o.refuse(work, "This node is short of memory")

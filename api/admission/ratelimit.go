@@ -147,6 +147,7 @@ func (l *Limiter) Set(general Limits, callers []CallerLimits) {
 	next := &terms{callers: callers}
 	next.add(general)
 
+	// The index of each caller's quotas is one above that of its limits.
 	for _, c := range callers {
 		next.add(c.Limits)
 	}
@@ -185,6 +186,7 @@ func (l *Limiter) quota(class Class, caller Caller) (quota, bool) {
 func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
 	key := bucketKey{class: q.class, set: q.set, party: caller.Party.ID}
 
+	// The caller's bucket comes first, so that one who is over its rate takes nothing from its group.
 	left, wait, ok = l.rates.Take(key, q.times(1), now, n)
 	if !ok || caller.Party.Group == "" {
 		return left, wait, ok
@@ -332,6 +334,8 @@ func (l *Limiter) Pace(header http.Header, caller Caller, class Class) error {
 // more. It counts at most the remainder of a full bucket after one request.
 func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
 	quota, _ := l.quota(class, caller)
+
+	// A request that is worth more than a full bucket could never be made otherwise.
 	if n = min(n, quota.burst-1); n <= 0 {
 		return nil
 	}

@@ -88,6 +88,7 @@ func (b *addressBook) add(list string) {
 		return
 	}
 
+	// The client stays with the node that it talks to, at whatever place that is in the new list.
 	current := b.all[b.current]
 	all := slices.Clone(b.all[:b.configured])
 

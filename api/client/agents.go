@@ -195,6 +195,7 @@ func (c *Client) RefreshMany(ctx context.Context, items []Renewal) ([]Renewed, e
 			return all, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
 
+		// Outcomes are matched by their order alone.
 		if len(outcomes) != n {
 			return all, fmt.Errorf("%w: it has %d registrations, not %d", ErrAnswer, len(outcomes), n)
 		}
@@ -229,6 +230,7 @@ func renewals(items []Renewal) (body []byte, n int, err error) {
 		}
 
 		if n > 0 {
+			// A single item is sent even if it is too large, so that the directory refuses it by name.
 			if len(body)+len(item)+len(",]") > wire.MaxBody {
 				break
 			}

@@ -376,6 +376,8 @@ func (o *Operator) SaveSnapshot(ctx context.Context, w io.Writer) error {
 
 		return nil
 	})
+
+	// A local fault must not read as one of the directory.
 	if out.err != nil {
 		return fmt.Errorf("writing the backup: %w", out.err) // no fault of the directory
 	}

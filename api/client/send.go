@@ -200,6 +200,7 @@ func (c *Client) httpFor(request *request) *http.Client {
 		return c.http
 	}
 
+	// The copy shares the transport, and so its connections.
 	hc := *c.http
 
 	hc.Timeout += request.wait

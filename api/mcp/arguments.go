@@ -48,6 +48,7 @@ func (t *tool) parseArguments(data []byte) (arguments, error) {
 		}
 	}
 
+	// A required argument that is null is missing, too.
 	for _, name := range t.required {
 		if args.given[name] == nil {
 			return args, directory.Refuse(directory.BadRequest, "%s needs the argument %s", t.name, name)

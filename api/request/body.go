@@ -81,6 +81,8 @@ func readAll(w http.ResponseWriter, call *Call) ([]byte, error) {
 			return bytes.Join(pieces, nil), nil
 		case err != nil:
 			return nil, err
+
+		// The pieces grow as admission counts them: two of the first size, then twice the last.
 		case len(pieces) > 1:
 			size *= 2
 		}

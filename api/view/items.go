@@ -59,6 +59,7 @@ func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 		visibility = r.cfg.DefaultVisibility().String()
 	}
 
+	// Everything that the JSON depends on is compared, because an item has no deadline in the cache.
 	place := &r.items[placeOf(entry, opt)]
 	if i := place.Load(); i != nil && i.entry == entry && i.opt == opt && i.service == service &&
 		i.visibility == visibility && i.disputed == disputed && i.logged == logged && i.probe.Equal(probe) {

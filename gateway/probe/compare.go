@@ -192,6 +192,7 @@ func compareCapabilities(registered, said []directory.Capability, all bool) (ds 
 		return nil
 	}
 
+	// The names are the same on both sides, so each capability is found.
 	for _, capability := range registered {
 		i := slices.IndexFunc(said, func(b directory.Capability) bool { return b.Name == capability.Name })
 		if b := said[i]; !sameJSON(capability.InputSchema, b.InputSchema) ||

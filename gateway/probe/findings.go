@@ -131,6 +131,7 @@ func (fs *Findings) put(rid directory.RID, found finding) {
 	fs.byRID[rid] = found
 	fs.log = append(fs.log, mark{found.mark, rid})
 
+	// Marks that a later finding has replaced are dropped in bulk, so a put is cheap on average.
 	if len(fs.log) > 2*len(fs.byRID)+1024 {
 		fs.log = slices.DeleteFunc(fs.log, func(m mark) bool { return fs.byRID[m.rid].mark != m.number })
 	}
@@ -211,6 +212,7 @@ func (fs *Findings) after(last page) page {
 			break
 		}
 
+		// The mark moves over replaced findings as well, so the next page begins behind them.
 		next.Mark = m.number
 
 		if found := fs.byRID[m.rid]; found.mark == m.number {
@@ -275,11 +277,13 @@ func (fs *Findings) due(entry *directory.Entry, interval time.Duration, since in
 
 	switch {
 	case ok && found.statement == entry.Statement:
+		// The next probe comes after three to five quarters of the interval.
 		return found.at + ms*3/4 + ms*((spread+found.at)%97)/194
 	case ok || entry.UpdatedAt >= since:
 		// The registration is new, or has changed since its last probe.
 		return entry.UpdatedAt
 	default:
+		// A new leader spreads the registrations without a finding over one interval.
 		return since + ms*(spread%97)/97
 	}
 }

@@ -392,6 +392,7 @@ func (p *Prober) isRenewable(entry *directory.Entry, now time.Time) bool {
 		return false
 	}
 
+	// A finding of an earlier round may be outdated by now.
 	isFresh := now.UnixMilli()-found.at < roundTimeout.Milliseconds()
 	left := entry.ExpiresAt - now.UnixMilli()
 
