@@ -115,6 +115,7 @@ func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string,
 		return nil, "", false
 	}
 
+	// A rated candidate has passed all filters.
 	for _, c := range s.rated {
 		if c.Entry.Origin == entry.Origin && c.Entry.RID == entry.RID {
 			return c, "", true

@@ -109,6 +109,8 @@ func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, i
 // that have some, with how much of the query they cover.
 func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
 	sc := &t.scan
+
+	// The lengths are the index's, because a restricted reading does not count all words.
 	*sc = scan{Lengths: candidate.lengths, counts: append(sc.counts[:0],
 		make([]content.Counts, len(t.question.Words))...)}
 	clear(t.seen)

@@ -213,6 +213,7 @@ func (s *selection) result() *Result {
 		}
 	}
 
+	// WarnRepeated says that there may be more, and this one that there is no more.
 	if len(page) < r.Limit && s.picked.copies > 0 && !slices.Contains(s.warnings, WarnRepeated) {
 		s.warn(WarnCollapsed)
 	}

@@ -124,6 +124,7 @@ func parseAttestation(payload []byte) (*attestation, error) {
 		return nil, fmt.Errorf("%w: its key is not Ed25519", errAttestation)
 	}
 
+	// The listed members are encoded again, because json accepts other orders, white space and members.
 	if a.extension, err = signed.ExtensionBehind(a.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}

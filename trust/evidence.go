@@ -220,6 +220,7 @@ func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 		}
 	}
 
+	// Without its key document, no revocation and no later epoch of the domain is known.
 	if held == nil {
 		return found, nil
 	}

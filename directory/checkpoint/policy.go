@@ -65,6 +65,7 @@ func (p *Policy) Keys() []VerifierKey {
 func (p *Policy) Text() string {
 	var b strings.Builder
 
+	// An absent URL would leave a space at the end of its line.
 	line := func(words ...string) { b.WriteString(strings.TrimRight(strings.Join(words, " "), " ") + "\n") }
 
 	for _, l := range p.Logs {

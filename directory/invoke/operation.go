@@ -22,6 +22,7 @@ func Operations(doc directory.Document, projection *directory.Projection) []Oper
 
 	var all []Operation
 	for _, capability := range projection.Capabilities {
+		// Only tools are called; a skill describes the agent.
 		if capability.Type != directory.CapabilityTool {
 			continue
 		}

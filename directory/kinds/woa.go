@@ -125,6 +125,7 @@ func operationsOfWoA(agent *object, id string) []directory.Capability {
 
 	seen := uniqueNames{}
 	for _, obj := range operations {
+		// An operation without schemas of its own has the agent's.
 		capability := unnamed
 		if name := obj.need("name"); name != directory.DefaultOperation {
 			capability.Name, capability.Operation = name, ""

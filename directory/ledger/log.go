@@ -328,6 +328,7 @@ func (l *Log) finishFill(tree Tree) error {
 		err = ErrOther
 	}
 
+	// Append has put the entries behind the tree into the file.
 	for at := tree.Size; err == nil && at < l.size; at++ {
 		var e []Entry
 		if e, err = l.local(at, 1); err == nil {

@@ -151,6 +151,7 @@ func (d *document) readScalar(decoder *jsontext.Decoder, at uint32) error {
 		d.texts[at] = text
 	}
 
+	// The beginning follows from the end, because white space before the value is not part of it.
 	d.nodes[at] = node{from: to - uint32(len(value)), to: to, size: 1, kind: kind}
 
 	return nil

@@ -794,7 +794,7 @@ func (a *application) applyOne() bool {
 func (a *application) applyConditions() bool {
 	valid := true
 
-	// By itself, if asserts nothing, but the parts that it evaluates count.
+	// The keyword if asserts nothing by itself, but the parts that it evaluates count.
 	if a.s.test != nil && (a.tracks || a.s.then != nil || a.s.otherwise != nil) {
 		matches, seen, _ := a.try(a.s.test)
 		next := a.s.otherwise
@@ -957,7 +957,7 @@ func (a *application) applyItem(i int, child uint32) (valid, matches bool) {
 		matches, _ = a.attempt(a.s.contains, child, nil)
 	}
 
-	// An item that contains matches is evaluated by it.
+	// An item that matches contains is evaluated by it.
 	if a.seen != nil && (item != nil || matches) {
 		a.seen.add(i)
 	}

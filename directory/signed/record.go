@@ -257,6 +257,7 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 
 	switch member.Name {
 	case "agent":
+		// A peer's name in another form would be a second text of one name.
 		if c.Agent, err = directory.ParseName(s); err == nil && c.Agent != s {
 			err = errors.New("not in NFC")
 		}
@@ -335,6 +336,7 @@ func openDisclosure(room *[]byte, text string) (strictjson.Member, error) {
 		return m, nil
 	}
 
+	// The array around the value is one level more.
 	if strictjson.IsDeeper(data, strictjson.MaxDepth+1) {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
 	}

@@ -67,6 +67,7 @@ func (c *Change) DisclosuresTo(grants []directory.Grant) []Disclosure {
 	members := c.Document.Members()
 	provenance := c.Provenance.Members()
 
+	// One allocation has room for all texts, because a leader makes them for every registration.
 	size := len(c.Agent) + len(c.Owner.String())
 	for _, m := range provenance {
 		size += len(m.Name) + len(m.Value)

@@ -157,6 +157,8 @@ func (a *Log) remember() (from uint64, err error) {
 
 	if text, _, ok := strings.Cut(change, `"`); ok {
 		_ = a.changed.UnmarshalText([]byte(text))
+
+		// It is set once: only changes from before the start are applied again.
 		a.known = a.changed
 	}
 

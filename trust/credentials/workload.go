@@ -100,6 +100,7 @@ func prove(wit string, key crypto.Signer, method, target string, now time.Time) 
 		return "", err
 	}
 
+	// The directory would refuse the proof without saying which file is wrong.
 	if own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !own.Equal(public) {
 		return "", errOtherKey
 	}
