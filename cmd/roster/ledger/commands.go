@@ -33,7 +33,7 @@ func Command(s *connect.Session) *cobra.Command {
 		enrollCommand(s))
 }
 
-// A source is what the flags of each command say: which log, and by which policy it is judged.
+// A source has the flags of each command: the log, and the policy that judges it.
 type source struct {
 	epoch      uint64
 	policyFile string
@@ -198,6 +198,8 @@ each is checked against the checkpoint. The types:
 	cmd.Flags().Uint64Var(&from, "from", 0, "first `INDEX` to list")
 	cmd.Flags().Uint64Var(&to, "to", maxIndex, "`INDEX` behind the last one to list (default: all)")
 	cmd.Flags().Uint8Var(&kind, "type", 0, "list only entries of this `TYPE` (default: all)")
+
+	// pflag hides a default of 0, and the real one would say nothing.
 	cmd.Flags().Lookup("to").DefValue = "0"
 	source.addFlags(cmd, true)
 
@@ -215,6 +217,7 @@ func proveCommand(session *connect.Session) *cobra.Command {
 		Example: "  roster log prove 17 > record.tlog-proof",
 		Args:    cli.Args("INDEX"),
 		RunE: func(c *cobra.Command, args []string) error {
+			// tlog takes an index as int64, so 63 bits are the most.
 			index, err := strconv.ParseUint(args[0], 10, 63)
 			if err != nil {
 				return cli.Usage("INDEX must be a number, got %q", args[0])
@@ -267,6 +270,8 @@ extension of the earlier one, or not cosigned as the policy asks, 15 it is small
 		Args:    cli.Args("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
+
+			// With --keep, the first run has no checkpoint to compare with.
 			if err != nil && !(keep && errors.Is(err, fs.ErrNotExist)) {
 				return cli.Failed(cli.ExitFailed, "cannot read the checkpoint: %w", err)
 			}
@@ -287,6 +292,7 @@ extension of the earlier one, or not cosigned as the policy asks, 15 it is small
 				}
 			}
 
+			// Only a checkpoint that extends the kept one replaces it, so that no run forgets a break.
 			if keep {
 				if err := trust.WriteFile(args[0], []byte(note.String()), 0o644); err != nil {
 					return cli.Failed(cli.ExitFailed, "cannot keep the checkpoint: %w", err)

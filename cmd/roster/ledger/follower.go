@@ -33,11 +33,11 @@ const (
 // The files of a log in the directory of a watch, behind its name.
 const (
 	fileCheckpoint = ".checkpoint"
-	fileSeen       = ".json"   // what was seen beside the log
+	fileSeen       = ".json"   // the state that was seen beside the log
 	fileBroken     = ".broken" // the verdict on a log that broke its word, and two checkpoints
 )
 
-// A follower follows one log. What it finds is reported before it is kept: after a kill it is reported again.
+// A follower follows one log. It reports an event before it keeps it, so that after a kill it reports the event again.
 type follower struct {
 	monitor *monitor
 	session *connect.Session
@@ -51,7 +51,7 @@ type follower struct {
 	behind  time.Time // since when the log is smaller than it was; zero if it isn't
 }
 
-// seen is what was seen of a domain beside its log.
+// seen has the facts about a domain that were seen beside its log.
 type seen struct {
 	At      time.Time `json:"at"`               // of the last look at which all was well
 	Silent  bool      `json:"silent,omitzero"`  // it was reported that the log can't be read
@@ -60,7 +60,7 @@ type seen struct {
 	Matches []string  `json:"matches,omitempty"`
 }
 
-// load reads what is kept of the log.
+// load reads the kept state of the log.
 func (f *follower) load() error {
 	text, err := os.ReadFile(f.file + fileCheckpoint)
 	if err == nil {
@@ -69,12 +69,14 @@ func (f *follower) load() error {
 		}
 	}
 
+	// The checkpoint is absent before the first look.
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		text, err = os.ReadFile(f.file + fileSeen)
 	}
 
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		// Before the first look, the time of --silence counts from the start.
 		f.seen.At = time.Now().UTC()
 	case err != nil:
 		return cli.Failed(cli.ExitFailed, "cannot read what is kept of the log: %w", err)
@@ -104,7 +106,8 @@ func (f *follower) run(ctx context.Context) error {
 		case errors.As(err, &broken):
 			return err
 		case err != nil && first && f.old == nil && !apiclient.Temporary(err):
-			return err // most often the command line is wrong
+			// A first failure most often means that the command line is wrong.
+			return err
 		case err != nil:
 			err = f.troubled(ctx, err)
 		}
@@ -167,13 +170,14 @@ func (f *follower) event(what string) event {
 	return e
 }
 
-// look compares the log with the checkpoint that is kept, reports what is new, and keeps the newer one.
+// look compares the log with the kept checkpoint, reports new entries and changes, and keeps the newer checkpoint.
 func (f *follower) look(ctx context.Context) error {
 	log, err := openLog(ctx, f.session, f.epoch)
 	if err != nil {
 		return err
 	}
 
+	// A change of keys is reported even if the checkpoint then fails the policy.
 	if err := f.lookAtKeys(ctx, log); err != nil {
 		return err
 	}
@@ -183,6 +187,7 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 
+	// A node that lags shows an older log, which is no break yet.
 	if f.lags(note) {
 		return nil
 	}
@@ -208,14 +213,15 @@ func (f *follower) look(ctx context.Context) error {
 	return f.keep(note)
 }
 
-// lookAtKeys reports a policy and a trust bundle that are not those that were seen last. It keeps them at once:
-// it is of use before a checkpoint that they do not fit any more.
+// lookAtKeys reports a change of the policy or of the trust bundle since the last look. It keeps them at once, because
+// the change may explain a checkpoint that fails.
 func (f *follower) lookAtKeys(ctx context.Context, log *reader) error {
 	text, policy, err := log.policy()
 	if err != nil || len(policy.Logs) == 0 {
 		return err
 	}
 
+	// The name of a log's key is the origin of the log, which begins with the domain.
 	domain, _, _ := strings.Cut(policy.Logs[0].Key.Name, "/roster/")
 
 	reply, err := log.client.Do(ctx, http.MethodGet, "/bundles/"+domain, nil, nil)
@@ -223,6 +229,7 @@ func (f *follower) lookAtKeys(ctx context.Context, log *reader) error {
 		return err
 	}
 
+	// Without a bundle at the directory, the last one counts as unchanged.
 	bundle := f.seen.Bundle
 	if err == nil {
 		bundle = directory.HashOf(reply.Body).String()
@@ -232,7 +239,8 @@ func (f *follower) lookAtKeys(ctx context.Context, log *reader) error {
 		return nil
 	}
 
-	at := f.seen.At.Format(time.RFC3339Nano) // the same change may come twice
+	// The same change may come twice, so the last good look makes the ids of its events different.
+	at := f.seen.At.Format(time.RFC3339Nano)
 	if f.seen.Policy != "" && f.seen.Policy != text {
 		e := f.event("policy")
 		e.Detail = differences(f.seen.Policy, text)
@@ -256,7 +264,7 @@ func (f *follower) lookAtKeys(ctx context.Context, log *reader) error {
 	return f.writeSeen()
 }
 
-// differences returns the lines that a text lost and got.
+// differences returns the lines that were removed from a text, and those that were added.
 func differences(before, after string) string {
 	var out []string
 
@@ -278,7 +286,8 @@ func differences(before, after string) string {
 
 // lookAtEntries checks that the log goes on from the checkpoint that is kept, and reports its new entries.
 func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpoint.Note) error {
-	from := note.Size // the first time there is nothing to compare with
+	// The first look has no earlier checkpoint, so no entry is new to it.
+	from := note.Size
 
 	switch {
 	case f.old == nil:
@@ -288,7 +297,9 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 		if err := f.monitor.report(ctx, e); err != nil {
 			return err
 		}
-	case f.old.Origin != note.Origin: // a restore, whose first entry says so
+
+	// A restore begins a new log.
+	case f.old.Origin != note.Origin:
 		from = 0
 		e := f.event("new log")
 		e.Log, e.Detail = note.Origin, "follows "+f.old.Origin
@@ -304,6 +315,7 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 		}
 	}
 
+	// entries reads on after a failed report, so the first failure is kept, and no later entry is reported.
 	var failed error
 
 	err := log.entries(note.Checkpoint, from, note.Size, func(entry entry) {
@@ -320,7 +332,8 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 	return f.judged(ctx, note, err)
 }
 
-// judged makes a verdict on the log of an error that is one, and keeps it before it is reported.
+// judged turns an error that breaks the log into a verdict, and keeps the verdict before it reports it. Other errors
+// are returned as they are.
 func (f *follower) judged(ctx context.Context, note *checkpoint.Note, err error) error {
 	if err == nil || !slices.Contains([]int{exitEquivocation, exitInclusion, exitRollback}, cli.FailureOf(err).Code) {
 		return err
@@ -372,6 +385,7 @@ func (f *follower) lookAtNames(ctx context.Context, log *reader) error {
 		known[match] = true
 	}
 
+	// A registration that no longer matches is forgotten, so that it is reported again if it returns.
 	var matches []string
 
 	for _, item := range found {
@@ -396,9 +410,10 @@ func (f *follower) lookAtNames(ctx context.Context, log *reader) error {
 	return nil
 }
 
-// troubled notes why a look failed, and reports it once that lasts for the time of --silence. It fails if the
-// report does.
+// troubled notes the failure of a look, and reports it if it lasts for the time of --silence. It fails if the report
+// does.
 func (f *follower) troubled(ctx context.Context, why error) error {
+	// An event that can't be reported is no trouble of the log, and ends the command.
 	if _, ended := errors.AsType[*reportError](why); ended {
 		return why
 	}
@@ -425,7 +440,8 @@ func (f *follower) troubled(ctx context.Context, why error) error {
 	return f.writeSeen()
 }
 
-// keep keeps what was reported: beside the log first, so that nothing of the log is taken for reported.
+// keep keeps the reported state. The checkpoint comes last: if the command is killed before, it reports the entries
+// again.
 func (f *follower) keep(note *checkpoint.Note) error {
 	if err := f.writeSeen(); err != nil {
 		return err

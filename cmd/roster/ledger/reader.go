@@ -21,8 +21,8 @@ import (
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
-// A reader reads one log of a directory. What it returns of a tree was checked against the root
-// of that tree's checkpoint.
+// A reader reads one log of a directory. Its results about a tree were checked against the root of the tree's
+// checkpoint.
 type reader struct {
 	ctx    context.Context
 	client *apiclient.Client
@@ -43,10 +43,13 @@ func openLog(ctx context.Context, session *connect.Session, epoch uint64) (*read
 	}
 
 	reply, err := client.Do(ctx, http.MethodGet, "/log/checkpoint", nil, nil)
+
+	// The answer redirects to the log of the epoch at hand, and only the address of it is of use.
 	if reply == nil || reply.Header.Get("Location") == "" {
 		return nil, errors.Join(err, errors.New("the directory names no log"))
 	}
 
+	// The directory chooses the path, so it must be that of a log.
 	prefix, isCheckpoint := strings.CutSuffix(reply.Header.Get("Location"), "/checkpoint")
 	if !isCheckpoint || !strings.HasPrefix(prefix, "/log/") {
 		return nil, fmt.Errorf("the directory names %q as its log", reply.Header.Get("Location"))
@@ -66,17 +69,18 @@ func (r *reader) get(path string) ([]byte, error) {
 	return reply.Body, nil
 }
 
-// Bounds of the patience with a node that lacks a part of the tree of another node's checkpoint.
+// Bounds of the attempts at nodes that lack a part of the tree of another node's checkpoint.
 const (
 	partAttempts = 5
 	partPause    = 500 * time.Millisecond
 )
 
-// part reads a tile or entries. Behind one address there may be several nodes: one that is behind does not have yet
-// what the checkpoint of another one covers.
+// part reads a tile or entries. One address may lead to several nodes, and a node that lags does not have all of the
+// tree of another node's checkpoint yet.
 func (r *reader) part(path string) (text []byte, err error) {
 	for attempt := range partAttempts {
 		if attempt > 0 {
+			// Another connection may reach a node that has the part.
 			r.again()
 
 			if !apiclient.Pause(r.ctx, partPause) {
@@ -207,13 +211,14 @@ func (r *reader) extends(c, old checkpoint.Checkpoint) error {
 	return c.Extends(old, fromTree(proof))
 }
 
-// explain tells a tile that is not of the checkpoint's tree from one that can't be had.
+// explain distinguishes a tile outside of the checkpoint's tree from a tile that can't be read.
 func (r *reader) explain(err error) error {
 	var response *apiclient.Error
 	if err == nil || errors.As(err, &response) {
 		return err
 	}
 
+	// tlog has no error value for this.
 	if strings.Contains(err.Error(), "inconsistent tile") {
 		return cli.Failed(exitInclusion, "a tile of the log does not belong to its checkpoint: %w", err)
 	}
@@ -248,6 +253,7 @@ func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(ent
 	hashes := r.hashes(c)
 
 	for n := from / full; n*full < to; n++ {
+		// The last bundle ends with the checkpoint's tree, whatever range is asked for.
 		width := min(c.Size-n*full, full)
 
 		bundle, err := r.part(tilePath("entries", int64(n), int(width)))
@@ -255,6 +261,7 @@ func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(ent
 			return err
 		}
 
+		// One tile has the leaves of the whole bundle.
 		indexes := make([]int64, width)
 		for i := range indexes {
 			indexes[i] = tlog.StoredHashIndex(0, int64(n*full)+int64(i))
@@ -266,6 +273,7 @@ func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(ent
 		}
 
 		for i := range width {
+			// The directory states the length, so it is checked before the bundle is cut by it.
 			if len(bundle) < 2 || len(bundle)-2 < int(binary.BigEndian.Uint16(bundle)) {
 				return cli.Failed(cli.ExitFormat, "bundle %d of the log ends before its entry %d", n, i)
 			}
@@ -274,6 +282,7 @@ func (r *reader) entries(c checkpoint.Checkpoint, from, to uint64, take func(ent
 			data := bundle[2:size]
 			bundle = bundle[size:]
 
+			// The entries before the range are read only because their lengths lead to the others.
 			if index := n*full + i; index >= from && index < to {
 				if tlog.RecordHash(data) != leaves[i] {
 					return cli.Failed(exitInclusion, "entry %d of the log does not belong to its checkpoint", index)

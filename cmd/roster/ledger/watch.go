@@ -87,6 +87,8 @@ of the first such log, as of "roster log check". A log stays broken until you re
 
 			for i, one := range sessions {
 				name := theLog
+
+				// The sessions of contexts belong to this command, and the other one to the program.
 				if len(args) > 1 {
 					name = args[1+i]
 					defer one.Close()
@@ -94,6 +96,8 @@ of the first such log, as of "roster log check". A log stays broken until you re
 
 				f := &follower{monitor: m, session: one, name: name, epoch: from.epoch,
 					file: filepath.Join(args[0], name)}
+
+				// All states are read before any log is followed, so that a damaged file ends the command at once.
 				if err := f.load(); err != nil {
 					return err
 				}
@@ -141,7 +145,7 @@ func sessionsOf(session *connect.Session, contexts []string) (sessions []*connec
 	return sessions, nil
 }
 
-// A monitor follows several logs, and reports what it finds.
+// A monitor follows several logs, and reports their events.
 type monitor struct {
 	session *connect.Session
 	sender  *webhook.Sender    // nil without --webhook
@@ -155,7 +159,7 @@ type monitor struct {
 	table    cli.GrowingTable
 }
 
-// run follows the logs until ctx ends, none is left or the output or the receiver fails.
+// run follows the logs until ctx ends, all logs are broken, or the output or the receiver fails.
 func (m *monitor) run(ctx context.Context, all []*follower) error {
 	m.table = cli.GrowingTable{Console: m.session.Console, Head: []string{"TIME", "EVENT", "LOG", "INDEX", "DETAIL"}}
 	if m.session.Format.IsTable() {
@@ -173,6 +177,8 @@ func (m *monitor) run(ctx context.Context, all []*follower) error {
 	for i, f := range all {
 		following.Go(func() {
 			var broken *brokenError
+
+			// A broken log ends its own follower only, and any other failure ends all.
 			if errs[i] = f.run(ctx); errs[i] != nil && !errors.As(errs[i], &broken) && ctx.Err() == nil {
 				stop(errs[i])
 			}
@@ -184,8 +190,8 @@ func (m *monitor) run(ctx context.Context, all []*follower) error {
 	return verdictOf(ctx, all, errs)
 }
 
-// verdictOf returns with which error the command ends: the first broken log, what made it end, or, when the
-// time of --timeout is over, a log that is not well.
+// verdictOf returns the error of the command: that of the first broken log, the cause of the end, or, at the end of
+// --timeout, that of a log that could not be read.
 func verdictOf(ctx context.Context, all []*follower, errs []error) error {
 	for _, err := range errs {
 		var broken *brokenError
@@ -207,7 +213,7 @@ func verdictOf(ctx context.Context, all []*follower, errs []error) error {
 	return nil
 }
 
-// An event is what a monitor reports. Its ID is made of its contents.
+// An event is one report of a monitor. Its ID follows from its contents.
 type event struct {
 	ID    string  `json:"id"`
 	At    string  `json:"at"`
@@ -236,6 +242,7 @@ func (m *monitor) report(ctx context.Context, e event, distinct ...string) error
 func (m *monitor) send(ctx context.Context, e event, distinct []string) error {
 	now := time.Now()
 
+	// The time is no part of the id, because an event that is reported again must have the same one.
 	sum := sha256.Sum256([]byte(strings.Join(append(distinct, e.Event, e.Name, e.Log), "\x00")))
 	e.ID = "msg_" + hex.EncodeToString(sum[:16])
 	e.At = m.session.Time(now)
@@ -277,6 +284,8 @@ func (m *monitor) print(e event) error {
 	}
 
 	log := e.Log
+
+	// Before the first checkpoint, the origin of the log is not known.
 	if log == "" {
 		log = e.Name
 	}
