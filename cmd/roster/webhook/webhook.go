@@ -74,6 +74,7 @@ func (f *Flags) Open(console *cli.Console) (*Sender, error) {
 		return nil, cli.Usage("--webhook %w", err)
 	}
 
+	// This transport has no client certificate and no token, so that the receiver gets neither.
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{}).DialContext}
 
 	return NewSender(target, key, console, transport), nil
@@ -143,14 +144,15 @@ type Sender struct {
 
 // NewSender returns a sender to a URL, which signs by a key.
 func NewSender(target *url.URL, key []byte, console *cli.Console, transport http.RoundTripper) *Sender {
+	// A redirect could lead to a host that the operator did not name.
 	return &Sender{target, key, console, &http.Client{
 		Transport: transport, Timeout: sendWithin,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Send delivers a message: it tries until the receiver takes it, ctx ends, or the receiver answers 410, by which
-// it wants no more of them.
+// Send delivers a message: it tries until the receiver takes it, ctx ends, or the receiver answers 410, which ends the
+// delivery.
 func (s *Sender) Send(ctx context.Context, m *Message) error {
 	body, err := m.body()
 	if err != nil {
@@ -171,6 +173,8 @@ func (s *Sender) Send(ctx context.Context, m *Message) error {
 			}
 
 			return nil
+
+		// An error after the end of ctx is an effect of that.
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &gone):
@@ -181,22 +185,24 @@ func (s *Sender) Send(ctx context.Context, m *Message) error {
 			s.console.Note("Cannot deliver message %s: %s; trying again.", m.ID, cli.NetworkCause(err))
 		}
 
+		// The receiver may ask for a longer pause, and not for a shorter one.
 		if !apiclient.Pause(ctx, max(asked, apiclient.Jitter(wait))) {
 			return ctx.Err()
 		}
 	}
 }
 
-// A goneError is the receiver's wish to get no more.
+// A goneError is the receiver's wish to get no more messages.
 type goneError struct{ error }
 
-// attempt sends a message once. It returns how long the receiver wants to be left alone.
+// attempt sends a message once. It returns the pause that the receiver asks for.
 func (s *Sender) attempt(ctx context.Context, id string, body []byte) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
 
+	// Each attempt is signed with its own time, because receivers refuse old ones.
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "roster")
@@ -210,7 +216,8 @@ func (s *Sender) attempt(ctx context.Context, id string, body []byte) (wait time
 	}
 	defer resp.Body.Close()
 
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so that the connection can be used again
+	// The connection can be used again once the body was read.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		wait = time.Duration(min(seconds, int(longestAsk/time.Second))) * time.Second
