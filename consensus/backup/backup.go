@@ -111,6 +111,7 @@ func ReadHeader(r io.Reader) (header Header, items io.Reader, err error) {
 			Version)
 	}
 
+	// The decoder has read ahead, so the items begin in its buffer.
 	return header, io.MultiReader(dec.Buffered(), buffered), nil
 }
 
@@ -128,6 +129,7 @@ func newSummedReader(r io.Reader) *summedReader {
 
 // Read implements io.Reader.
 func (s *summedReader) Read(data []byte) (int, error) {
+	// The last bytes are the sum, so as many are always held back.
 	ahead, err := s.r.Peek(min(len(data), 1<<15) + sha256.Size)
 	if n := len(ahead) - sha256.Size; n > 0 {
 		copy(data, ahead[:n])

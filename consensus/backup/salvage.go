@@ -97,7 +97,8 @@ func salvage(d *disk.Disk, domain spiffeid.TrustDomain, before uint64) (*state.S
 		end, err = replay(state, d.Logs, end, before)
 	}
 
-	if err == nil && unread != nil && end.Entry < unread.behind { // its entries exist nowhere else
+	// The entries behind the end of the log exist nowhere else.
+	if err == nil && unread != nil && end.Entry < unread.behind {
 		err = fmt.Errorf("%w: %w, and the log ends at entry %d", disk.ErrDamaged, unread.err, end.Entry)
 	}
 
@@ -114,7 +115,8 @@ type unreadSnapshots struct {
 // unless that is 0, or an empty state. The newer snapshots are unreadable.
 func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain, before uint64) (*state.State, LogEnd,
 	*unreadSnapshots, error) {
-	list, err := store.List() // the newest first
+	// The newest snapshot comes first.
+	list, err := store.List()
 	if err != nil {
 		return nil, LogEnd{}, nil, err
 	}
@@ -138,6 +140,7 @@ func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain, befor
 		unread.err = errors.Join(unread.err, fmt.Errorf("the snapshot %s: %w", meta.ID, err))
 	}
 
+	// An empty state would lack the changes of the snapshots that can't be read.
 	if unread != nil {
 		return nil, LogEnd{}, nil, unread.err
 	}
@@ -179,6 +182,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd, before uint64) (LogE
 		last = before - 1
 	}
 
+	// Changes of a gap between the two are neither in the snapshot nor in the log.
 	if last > end.Entry && first > end.Entry+1 {
 		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot to use ends at entry %d",
 			disk.ErrDamaged, first, end.Entry)
