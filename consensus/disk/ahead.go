@@ -136,12 +136,14 @@ func (a *AheadLog) DeleteRange(from, to uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
+	// Entries that wait would be written behind the deletion.
 	if to >= a.durable {
 		if err := a.settle(); err != nil {
 			return err
 		}
 
-		if to >= a.durable { // otherwise it has been written meanwhile
+		// Otherwise it has been written meanwhile.
+		if to >= a.durable {
 			a.durable = min(a.durable, from-1)
 		}
 	}
@@ -173,6 +175,7 @@ func (a *AheadLog) LastIndex() (uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
+	// The queue lies behind the entries that are being written.
 	for _, part := range [][]*raft.Log{a.queue, a.writing} {
 		if len(part) > 0 {
 			return part[len(part)-1].Index, nil

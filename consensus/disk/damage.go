@@ -74,7 +74,8 @@ func CheckOwner(dir string, node spiffeid.ID) error {
 	owner := strings.TrimSpace(string(b))
 
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // new: Claim says so, if there is a log already
+		// The directory is new. Claim refuses one that has a log.
+		return nil
 	}
 
 	if err != nil {
@@ -90,6 +91,7 @@ func CheckOwner(dir string, node spiffeid.ID) error {
 			owner, node)
 	}
 
+	// The votes were in the log: without them this node might vote twice in a term.
 	if _, err := os.Stat(filepath.Join(dir, "log", metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there was a log in %s, and it is gone", ErrDamaged, filepath.Join(dir, "log"))
 	}
@@ -114,6 +116,7 @@ func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 		return fmt.Errorf("%w: %s has a log and %s is gone, which says whose it is", ErrDamaged, dir, path)
 	}
 
+	// The name comes by a rename, because half of it would look like damage.
 	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

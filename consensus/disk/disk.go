@@ -151,7 +151,8 @@ const heldFor = 2 * time.Second
 func unheld(dir string) error {
 	path := filepath.Join(dir, metadb.FileName)
 	if _, err := os.Stat(path); err != nil {
-		return nil // no file yet
+		// There is no file yet.
+		return nil
 	}
 
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: heldFor})
@@ -159,7 +160,8 @@ func unheld(dir string) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("another process has the log in %s open: is this node running already?", dir)
 	case err != nil:
-		return nil // wal.Open reports the defect
+		// The log's own opening reports the defect.
+		return nil
 	}
 
 	return db.Close()
@@ -273,6 +275,7 @@ func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint6
 		return nil, err
 	}
 
+	// The library's files may be readable by others.
 	files, err := filepath.Glob(filepath.Join(p.dir, "*", "*"))
 	for _, f := range files {
 		err = errors.Join(err, os.Chmod(f, 0o600))
@@ -320,10 +323,12 @@ func (j *JudgedSink) Write(data []byte) (int, error) {
 			go func() {
 				err := judge(r)
 				if err == nil {
+					// The judge may stop before the end, and the writer must not wait for it.
 					_, err = io.Copy(io.Discard, r)
 				}
 
-				_ = r.CloseWithError(err) // so that no more of it is written to the disk
+				// The next write fails with the error, so that no more of the snapshot goes to the disk.
+				_ = r.CloseWithError(err)
 				j.verdict <- err
 			}()
 		}

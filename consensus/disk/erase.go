@@ -58,7 +58,8 @@ func unmark(log *wal.WAL) error {
 // Forget deletes the files of the log up to an entry, and all snapshots but the newest. It reports false, and
 // deletes nothing, while the newest snapshot has not the effect of that entry.
 func (d *Disk) Forget(last uint64) (bool, error) {
-	list, err := d.Snapshots.List() // the newest first
+	// The newest snapshot comes first.
+	list, err := d.Snapshots.List()
 	if err != nil || len(list) == 0 || list[0].Index < last {
 		return false, err
 	}
