@@ -45,6 +45,7 @@ func (s *Store) Erase(rids []directory.RID) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
+	// Statements that wait in memory have contents, too.
 	err := s.flush()
 	if err == nil {
 		err = s.update(func(tx *bbolt.Tx) error {
@@ -74,6 +75,7 @@ func erase(tx *bbolt.Tx, rid directory.RID) error {
 
 	var records []Record
 
+	// The records are collected first, because a change of the bucket invalidates the cursor.
 	c := all.Cursor()
 	for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
 		var r Record
@@ -113,7 +115,9 @@ const rewriteBytes = 4 << 20
 // rewrite puts a copy of the file in its place. Readers wait while the two change places.
 func (s *Store) rewrite() error {
 	next := s.path + ".tmp"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // of a process that ended
+
+	// A process that ended in between may have left its copy.
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 
@@ -126,11 +130,14 @@ func (s *Store) rewrite() error {
 		return errors.Join(err, os.Remove(next))
 	}
 
+	// The caller holds writing, so no statement has come since the copy was made.
 	s.opened.Lock()
 	defer s.opened.Unlock()
 
+	// The directory is synced, because a crash might bring the former file back, with its contents.
 	err = errors.Join(s.db.Close(), os.Rename(next, s.path), syncDir(filepath.Dir(s.path)))
 
+	// If the rename has failed, the former file is opened again: the store goes on with it.
 	db, opening := openFile(s.path)
 	if opening != nil {
 		return errors.Join(err, opening)

@@ -229,6 +229,8 @@ func (s *Store) Merge(records []Record) error {
 // put writes a record unless it is there.
 func put(tx *bbolt.Tx, r *Record) error {
 	all, key := tx.Bucket(statements), keyOf(r.RID, r.Epoch, r.Index)
+
+	// A record whose contents were pruned or erased must not get them back.
 	if all.Get(key) != nil {
 		return nil
 	}
@@ -321,6 +323,7 @@ func (s *Store) Named(agent string) (rids []directory.RID, err error) {
 		return nil
 	})
 
+	// The keys are in the order of the rids, and the caller wants that of the statements.
 	slices.SortFunc(all, func(a, b named) int { return bytes.Compare(a.at, b.at) })
 
 	for _, n := range all {
@@ -386,6 +389,7 @@ func (s *Store) Prune(before time.Time) (pruned int, err error) {
 	err = s.update(func(tx *bbolt.Tx) error {
 		all, queue := tx.Bucket(statements), tx.Bucket(due)
 
+		// Entries are deleted below, because a change of the bucket invalidates the cursor.
 		var keys [][]byte
 
 		c := queue.Cursor()
