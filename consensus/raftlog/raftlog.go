@@ -93,6 +93,7 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	case level >= hclog.Error:
 		to = slog.LevelError
 	case level == hclog.Warn && s.stopping():
+		// The other members may stop, too.
 	case level == hclog.Warn:
 		to = slog.LevelWarn
 	}
@@ -106,6 +107,7 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 		attributes = append([]any{"component", name}, attributes...)
 	}
 
+	// Lines of level Debug have no limit, because an operator has asked for them.
 	if to > slog.LevelDebug {
 		skipped, due := s.lines.Take(kindOf(msg, attributes))
 		if !due {
