@@ -124,7 +124,9 @@ func (c *Claims) forget(now int64) {
 		d := c.queue.Pop()
 
 		k := c.known[d.key]
-		if k.Until > now { // it was released, and claimed again
+
+		// It was released, and claimed again.
+		if k.Until > now {
 			c.queue.Push(due{k.Until, k.Key})
 			continue
 		}
@@ -176,9 +178,12 @@ func (c *Claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 	case old == nil:
 		c.add(k)
 	case old.Released:
-		k.Until = max(k.Until, old.Until) // its place in the queue, which is not in snapshots
+		// It ends no earlier than its place in the queue, so that a member with a snapshot forgets it at the same
+		// entry.
+		k.Until = max(k.Until, old.Until)
 		c.replace(k)
-	case old.Holder == wanted.Holder: // by whom it is held already
+	case old.Holder == wanted.Holder:
+		// The same holder asks again.
 	case old.Body != wanted.Body:
 		return directory.Outcome{}, directory.Refuse(directory.KeyReused,
 			"the Idempotency-Key was used for another request before; use a new key for a new request")

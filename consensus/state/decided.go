@@ -105,6 +105,7 @@ func (s *State) CheckDecided(had *State, check func(*Command) error) error {
 		before, known := had.peers.byDomain[domain]
 		before.Domain = domain
 
+		// A restored backup brings peerings back whose commands are not in this domain's log.
 		if !known && s.Restored(had) || withoutBundle(before).Equal(withoutBundle(peering)) {
 			continue
 		}

@@ -29,7 +29,8 @@ var (
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // the options are constants
+		// The options are constants, so this never fails.
+		panic(err)
 	}
 
 	return v

@@ -30,7 +30,8 @@ func (s *State) Follows(had *State) error {
 			s.policy.current.Revision)
 	case !s.ordered.knows(&had.ordered):
 		return errors.New("it has forgotten operators' proofs that this member knows as used")
-	case s.Restored(had): // which begins another ledger
+	case s.Restored(had):
+		// A restore begins another ledger, so those below need not follow each other.
 		return nil
 	case s.witness.forgotten(&had.witness) != "":
 		return fmt.Errorf("it has cosigned less of %s than this member", s.witness.forgotten(&had.witness))
@@ -63,7 +64,8 @@ type Decision struct {
 func (s *State) Decision() Decision {
 	admitted, err := Marshal([]any{s.members.Admissions(), s.members.Standing()})
 	if err != nil {
-		panic(err) // an admission was decoded from the same
+		// It never fails, because the admission was decoded from the same.
+		panic(err)
 	}
 
 	return Decision{Epoch: s.history.epoch, Basis: s.policy.basis, Hash: s.decisions(),
@@ -75,7 +77,8 @@ func (s *State) decisions() directory.Hash {
 
 	data, err := Marshal([]any{s.policy.current.Revision, s.policy.current.Text, peerings})
 	if err != nil {
-		panic(err) // it has numbers and bytes alone
+		// It has numbers and bytes alone, so this never fails.
+		panic(err)
 	}
 
 	return directory.HashOf(data)
@@ -90,7 +93,8 @@ func (p *Peerings) hash() (sum directory.Hash) {
 
 		data, err := Marshal(Peer(peering))
 		if err != nil {
-			panic(err) // a peering was decoded from the same
+			// It never fails, because the peering was decoded from the same.
+			panic(err)
 		}
 
 		_, _ = all.Write(data)

@@ -131,7 +131,8 @@ func (leaf *commandLeaf) payload() []byte {
 	}
 
 	if leaf.Request == nil {
-		by := "" // no operator's request came with it
+		// No operator's request came with the command.
+		by := ""
 		if leaf.Node {
 			by = directory.ByNode
 		}

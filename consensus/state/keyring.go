@@ -145,6 +145,7 @@ func (k *Keyring) revoke(c *Revoke) {
 		return
 	}
 
+	// Issued documents share the list.
 	k.revoked = append(slices.Clip(k.revoked), c.Key)
 	k.unlist(func(old rotatedKey) bool {
 		current, signs := k.byNode[old.Node]
@@ -163,6 +164,7 @@ func (k *Keyring) endCosigning() {
 		k.byNode[node] = key
 	}
 
+	// Snapshots share the list.
 	k.rotated = slices.Clone(k.rotated)
 	for i := range k.rotated {
 		k.rotated[i].Cosign = nil
@@ -217,6 +219,7 @@ func (k *Keyring) issue() {
 		Formats: k.formats(),
 	}
 
+	// The document is a leaf of the ledger, so its keys have one order on all members.
 	nodes := slices.SortedFunc(maps.Keys(k.byNode), func(a, b spiffeid.ID) int {
 		return strings.Compare(a.String(), b.String())
 	})

@@ -86,6 +86,7 @@ func (m *Membership) update(member *Member) error {
 	m.byID[member.ID] = *member
 	delete(m.admitted, member.ID)
 
+	// A new key document has a revision of its own. Without one the change needs a revision, too.
 	if !m.keys.issueFormats() {
 		m.history.next()
 	}

@@ -116,6 +116,7 @@ func (o *Offers) Check(offer *Offer, reg *Registration) error {
 		return directory.Refuse(directory.BadRequest, "an offer is open for 1 to %d seconds, got %d",
 			directory.MaxOfferLifetime, offer.Lifetime)
 	case replaces:
+		// It takes the place of another one, so there is room.
 		return nil
 	case o.each[reg.entry.Owner] >= maxOffersEach:
 		return directory.Refuse(directory.QuotaExceeded,
@@ -236,6 +237,8 @@ func (r *Registrations) accept(c *Accept) (directory.Outcome, error) {
 	}
 
 	entry := old.entry
+
+	// The grants and contents were prepared for this statement, owner and policy.
 	if entry.Statement != c.Statement || c.Granted.Owner != c.Caller || r.policy.basis != c.Granted.Policy ||
 		c.Format != r.members.statementFormat() {
 		return directory.Outcome{}, ErrMoved

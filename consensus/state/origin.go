@@ -206,7 +206,8 @@ func nodeAction(was, next directory.Peering) string {
 	stated := was
 	stated.State = next.State
 
-	answered := stated // what the other domain says of itself when it takes the invitation
+	// The other domain says this of itself when it takes the invitation.
+	answered := stated
 	answered.Addresses, answered.Gossip = next.Addresses, next.Gossip
 
 	// An operator alone gives a peering a bundle endpoint that the peer's own bundle does not authenticate.
@@ -220,7 +221,8 @@ func nodeAction(was, next directory.Peering) string {
 	case was.State == directory.PeeringActive && next.State == directory.PeeringFrozen && next.Equal(stated):
 		return directory.ActionFreeze
 	case was.State != directory.PeeringPending || !was.Secret.IsZero():
-		return "" // it was not this domain that accepted
+		// It was not this domain that accepted.
+		return ""
 	case next.State == directory.PeeringActive && next.Equal(answered),
 		next.State == directory.PeeringTerminated && next.Equal(stated):
 		return directory.ActionConfirm

@@ -58,7 +58,8 @@ func (h *holds) add(hold hold, now int64) {
 	}
 
 	for gone := 0; gone < 2; {
-		oldest := h.queue[0] // o is behind it, or is it and stays
+		// The new hold is behind the oldest, or is the oldest itself and stays.
+		oldest := h.queue[0]
 
 		current := h.names[oldest.Agent] == oldest
 		if current {
@@ -97,7 +98,9 @@ func (h *holds) all() []hold {
 func (o *Ownership) hold(reg *Registration, at int64) {
 	if o.rules.Hold > 0 {
 		h := o.holdOf(reg, at)
-		h.Agent = strings.Clone(h.Agent) // and not a part of the registration, which goes
+
+		// The name must not keep the memory of the registration, which goes.
+		h.Agent = strings.Clone(h.Agent)
 		o.holds.add(h, o.history.now/1000)
 	}
 }

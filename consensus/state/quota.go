@@ -169,6 +169,8 @@ func (c *Transfer) Demand(old *Registration) Demand {
 // more than it allows.
 func (o *Ownership) Affords(demand Demand) error {
 	owned, all := o.holdings.byOwner[demand.owner].usage, o.holdings.total
+
+	// An expired registration makes room by its end, in its own owner's quota and in the domain's.
 	if demand.ends != nil {
 		all = all.minus(demand.ends.usage())
 		if demand.ends.entry.Owner == demand.owner {

@@ -40,6 +40,7 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 		owner = old.entry.Owner
 	}
 
+	// Refusals precede ErrMoved, because another preparation would not change them.
 	if err := r.Permits(c, old, gone, owner); err != nil {
 		return directory.Outcome{}, err
 	}
@@ -53,6 +54,7 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
+	// The sweep hasn't come to the expired registration yet, which ends by a statement of its own.
 	if gone != nil {
 		if err := r.expire(gone, c.Format); err != nil {
 			return directory.Outcome{}, err
@@ -64,6 +66,7 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 	if old != nil {
 		entry = old.entry
 	} else {
+		// The hold is the owner's own, or over: Permits has refused any other.
 		delete(r.owners.holds.names, c.Agent)
 	}
 
@@ -180,6 +183,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 		r.history.follow(old)
 	}
 
+	// The leaf precedes the publication, because all that is announced is in the ledger.
 	r.history.log(ledger.Statement, payload)
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
@@ -213,7 +217,8 @@ func (r *Registrations) refresh(c *Refresh) (directory.Outcome, error) {
 	}
 
 	if old.entry.Unconfirmed {
-		return directory.Outcome{}, ErrMoved // it takes a statement of this epoch
+		// It takes a statement of this epoch, so the leader prepares an update.
+		return directory.Outcome{}, ErrMoved
 	}
 
 	reg := *old
@@ -295,6 +300,7 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 			d := signed.Digest{RID: entry.RID, Revision: revision, Op: signed.OpEnd, H: hash}
 			r.streams.announce(aud, d, true)
 		} else {
+			// The digest that was announced has this deadline, so receivers end the registration by themselves.
 			r.streams.byAudience[aud].entries.remove(entry.RID)
 		}
 	}
@@ -319,12 +325,15 @@ func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, comm
 		return nil, directory.Refuse(directory.Forbidden, "registration %s belongs to another identity", rid)
 	}
 
+	// The precondition comes behind the owner, because its refusal has the revision.
 	return reg, matches(ifMatch, reg)
 }
 
 // missing explains the fate of a registration to callers that may know it (AD-022, AD-058).
 func (r *Registrations) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
 	owner, known := r.owners.former.owner(rid, r.history.now/1000)
+
+	// It is past its deadline, and the sweep has not come to it yet.
 	if reg := r.regs.get(rid); reg != nil {
 		owner, known = reg.entry.Owner, true
 	}

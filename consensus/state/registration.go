@@ -43,7 +43,8 @@ func (r *Registration) Statement(grant directory.Grant) (payload []byte, disclos
 
 	payload, err := signed.Statement(r.format, change, all)
 	if err != nil {
-		return nil, nil, false // Apply would have stopped at this format
+		// Apply would have stopped at this format.
+		return nil, nil, false
 	}
 
 	return payload, signed.DisclosedTexts(all, grant), true

@@ -123,7 +123,8 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	case entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
 		c.Format != r.members.statementFormat():
 		return directory.Outcome{}, ErrMoved
-	case c.Agent != entry.Agent: // for which the operator's proof may be
+	case c.Agent != entry.Agent:
+		// The operator's proof may be for that name.
 		return directory.Outcome{}, ErrMoved
 	}
 

@@ -62,7 +62,8 @@ func (r *registry) put(reg *Registration) {
 
 	if !had {
 		n = r.add(reg)
-	} else if old := *r.all.At(n); old.h == reg.h && old.entry.Agent == reg.entry.Agent { // a refresh
+	} else if old := *r.all.At(n); old.h == reg.h && old.entry.Agent == reg.entry.Agent {
+		// A refresh changes neither the name nor the statement, so the tables of both stay.
 		*r.all.Edit(n) = reg
 		return
 	} else {

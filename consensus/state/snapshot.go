@@ -318,7 +318,9 @@ func (r *Registration) freeze() regSnapshot {
 func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
 	if w.Packed.Version == directory.PackedVersion {
 		doc := directory.LoadDocument(w.Kind, w.Document)
-		_, err := directory.Unpack(doc, w.Packed.Code) // which would find damage to either
+
+		// To unpack the two finds damage to either.
+		_, err := directory.Unpack(doc, w.Packed.Code)
 
 		return doc, directory.LoadPacked(w.Packed.Code), err
 	}

@@ -76,6 +76,8 @@ func Read(
 	built := make(<-chan struct{})
 	if index != nil {
 		built = parallel.start(state.registrations.buildIndex)
+
+		// After an error, too, the task must not build on while the caller drops the state.
 		defer func() { <-built }()
 	}
 
@@ -85,6 +87,7 @@ func Read(
 		}
 	}
 
+	// Behind the streams, because the next look depends on the announced deadline.
 	for reg := range state.registrations.regs.each() {
 		state.registrations.schedule(reg)
 	}
@@ -154,6 +157,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Cosigned, s.witness.put),
 		decodeEach(dec, header.Erased, s.erasures.add),
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
+			// Whether a registration is confirmed follows from its epoch, so snapshots don't have it.
 			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)
 			reg.entry.Provenance = s.owners.named(reg.provenance())
@@ -231,6 +235,8 @@ func decodeMany[T, U any](
 		p.done = parallel.start(func() { decodePart(p, thaw) })
 
 		underWay = append(underWay, p)
+
+		// The parts that are ahead are bounded, and with them the memory.
 		if len(underWay) > parallel.Ahead {
 			if err := finish(); err != nil {
 				return err

@@ -83,6 +83,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 
 	var damaged error
 
+	// Items that count for nothing are decoded, too, because only that finds the next ones.
 	err := errors.Join(
 		decodeEach(dec, header.Peerings, func(p Peer) { s.Peers = append(s.Peers, p.Domain) }),
 		decodeEach(dec, header.Keys, func(k keySnapshot) {
@@ -143,7 +144,9 @@ func (w *regSnapshot) sum(to hash.Hash) error {
 		Registered int64                `cbor:"7,keyasint"`
 		Expires    int64                `cbor:"8,keyasint"`
 	}{w.RID, w.Agent, w.Owner, w.Kind, document.Bytes(), w.Visibility, w.RegisteredAt, w.ExpiresAt})
-	if err == nil { // always: it was decoded from the same
+
+	// It never fails, because the values were decoded from the same.
+	if err == nil {
 		_, _ = to.Write(data)
 	}
 

@@ -175,6 +175,8 @@ const atOneGo = 64
 // whole, and reports whether there is another. An error ends this member's applying.
 func (a *Application) Next() (more bool, err error) {
 	s := a.state
+
+	// The caller has taken over the entries of the piece before.
 	s.history.entries, s.history.former, s.history.past = s.history.entries[:0], nil, nil
 
 	defer s.registrations.show()
@@ -182,6 +184,7 @@ func (a *Application) Next() (more bool, err error) {
 	if a.results == nil {
 		a.results = make([]Result, len(a.batch.Commands))
 
+		// Before the first command, because all commands of an entry are judged at its time.
 		s.history.advance(a.batch.Time)
 		s.streams.free()
 		s.claims.forget(s.history.now / 1000)
@@ -190,6 +193,7 @@ func (a *Application) Next() (more bool, err error) {
 	}
 
 	for changes := 0; a.command < len(a.results); changes++ {
+		// Readers come between two pieces, so each announced digest must have its leaf by then.
 		if changes >= atOneGo && len(s.streams.uncovered) == 0 {
 			return true, nil
 		}
@@ -225,6 +229,7 @@ func (a *Application) change() error {
 	a.command++
 	a.item = 0
 
+	// This release can't write the statement, so its ledger would differ from those of other members.
 	if errors.Is(result.Err, errUnknownFormat) {
 		return result.Err
 	}
@@ -240,6 +245,7 @@ func (a *Application) execute(command *Command, result *Result) (unfinished bool
 		return false
 	}
 
+	// The form of the list is checked once, before its first item.
 	if command.Renew != nil && a.item == 0 {
 		result.Err = command.Renew.Renewals.Check()
 	}
@@ -301,7 +307,8 @@ func (s *State) checkForm(command *Command) error {
 		return directory.Refuse(directory.BadRequest, "a command that is not traced has no operator")
 	case command.Origin.Request() != nil && command.Epoch == nil &&
 		command.Origin.Policy != s.policy.current.Revision:
-		return ErrMoved // it was judged by another policy
+		// It was judged by another policy.
+		return ErrMoved
 	}
 
 	return nil
@@ -402,6 +409,8 @@ func (s *State) trace(command *Command, before mark) {
 	}
 
 	origin, within := command.Origin, JudgedFor
+
+	// The order of a restore is in the sealed state, and the command of its epoch has none.
 	if command.Epoch != nil {
 		origin, within = s.history.restoredBy, RestoredFor
 		s.ordered.spend(origin.proof(), s.history.now/1000)
@@ -410,7 +419,8 @@ func (s *State) trace(command *Command, before mark) {
 	switch request := origin.Request(); {
 	case request == nil && change.Node && s.history.revision == before.revision:
 		return
-	case command.Epoch != nil && (before.epoch == 0 || before.epoch == s.history.epoch): // a new domain, or ignored
+	case command.Epoch != nil && (before.epoch == 0 || before.epoch == s.history.epoch):
+		// A new domain begins by itself, and an epoch that is ignored changes nothing.
 		return
 	}
 
@@ -464,6 +474,7 @@ func (s *State) begin(epoch *Epoch) {
 		return
 	}
 
+	// The leaf has the end of the former ledger, so it precedes the change.
 	leaf := epochLeaf{
 		domain:   s.history.domain,
 		epoch:    epoch.Epoch,
@@ -480,11 +491,14 @@ func (s *State) begin(epoch *Epoch) {
 	s.history.sealed = ""
 	s.history.former = &ledger.Tree{Size: leaf.size, Root: leaf.root}
 	s.history.ledger = ledger.Frontier{}
+
+	// The cosignatures are of the former epoch's ledger.
 	s.witness.own = Witnessed{}
 	s.keys.endCosigning()
 	s.history.next()
 	s.history.log(ledger.Epoch, leaf.payload())
 
+	// The document names its epoch, so it is issued anew.
 	if len(s.keys.byNode) > 0 {
 		s.keys.issue()
 	}

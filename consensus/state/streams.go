@@ -171,6 +171,8 @@ func (t *Streams) free() {
 		t.endings.Pop()
 
 		st := t.byAudience[ending.audience]
+
+		// A registration that is in the stream again has a later entry, which stays.
 		if a := st.entries.get(ending.rid); a.revision == ending.revision {
 			st.entries.remove(ending.rid)
 			freed++
@@ -189,6 +191,7 @@ func (t *Streams) announce(aud directory.Audience, digest signed.Digest, covered
 
 	a := st.announce(digest)
 	if !digest.Live() {
+		// Receivers that miss the end keep the registration to its highest deadline, by clocks that may be behind.
 		t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), aud, digest.RID, digest.Revision})
 	}
 

@@ -41,6 +41,8 @@ func (s *State) Outline() *State {
 // domain never set one, as after the loss of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.restored = s.history.revision
+
+	// Before the counters rise: the ledger is that of the later position.
 	if s.history.Position().Before(live.history.Position()) {
 		s.history.ledger = live.history.ledger
 	}
@@ -58,11 +60,13 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.members.standing = live.members.standing
 	s.history.commands = max(s.history.commands, live.history.commands)
 
+	// There is no verdict, because the grants are dropped below.
 	s.policy.verdict, s.members.written = nil, live.members.written
 	if live.policy.current.Revision > 0 {
 		s.policy.current = live.policy.current
 	}
 
+	// The domain's agreements replace those of the backup.
 	maps.Copy(s.peers.byDomain, live.peers.byDomain)
 	maps.Copy(s.decided, live.decided)
 	s.spent.take(&live.spent)
@@ -76,7 +80,9 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	}
 
 	s.streams.byAudience = map[directory.Audience]*stream{}
-	for reg := range s.registrations.regs.each() { // no reader has them yet
+
+	// No reader has them yet, so they are changed in place.
+	for reg := range s.registrations.regs.each() {
 		reg.grants = nil
 	}
 
@@ -112,6 +118,7 @@ func LossBy(live, old *State) (loss Loss) {
 			loss.Exported++
 		}
 
+		// An erased registration does not come back, so it brings no change.
 		if live.erasures.Has(reg.entry.RID) {
 			continue
 		}
@@ -124,7 +131,8 @@ func LossBy(live, old *State) (loss Loss) {
 		switch lapsed := reg.entry.ExpiresAt <= live.history.now; {
 		case now == nil && !lapsed:
 			loss.Removed++
-		case now == nil: // it has ended, and ends again
+		case now == nil:
+			// The registration has ended, and ends again.
 		case now.entry.UpdatedAt != reg.entry.UpdatedAt || now.entry.Owner != reg.entry.Owner:
 			loss.Changed++
 		case lapsed:

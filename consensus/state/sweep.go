@@ -10,7 +10,8 @@ import (
 // expireDue ends a registration if it is past its deadline.
 func (r *Registrations) expireDue(rid directory.RID, format int) error {
 	if format != r.members.statementFormat() {
-		return nil // the leader names it again
+		// The leader names it again.
+		return nil
 	}
 
 	if reg := r.regs.get(rid); reg != nil && r.ended(reg) {
@@ -104,6 +105,8 @@ func (r *Registrations) Due(now int64) (expired, renewed []directory.RID) {
 		check := r.expiries.Pop()
 
 		reg := r.regs.get(check.rid)
+
+		// A later check has taken the place of this one.
 		if reg == nil || reg.look != check.at {
 			continue
 		}

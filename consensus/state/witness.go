@@ -95,6 +95,7 @@ func (w *Witness) Check(c *Cosign) error {
 	size, newEpoch := last.Size, false
 
 	if known && last.Origin != c.Origin {
+		// A later epoch of a log begins at size 0, and an earlier one must not come back.
 		_, was := lineage(last.Origin)
 		if epoch <= was {
 			return directory.Refuse(directory.Conflict, "log %s was followed by %s, of which a checkpoint was cosigned",
