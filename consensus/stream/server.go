@@ -78,12 +78,15 @@ func (s *Server) answerAll(conn net.Conn, out *frameWriter) (last uint32) {
 			break
 		}
 
+		// The frame counts as read from here on, and the goodbye frame says so.
 		last = number
 
+		// It counts before it is handed over, so that no eviction cuts its answer off.
 		s.Occupy(conn, 1)
 		questions <- question{number, body}
 	}
 
+	// Answers that are under way precede the goodbye frame.
 	close(questions)
 	underWay.Wait()
 
@@ -135,7 +138,8 @@ func (s *Server) Drain(ctx context.Context) {
 	s.mu.Unlock()
 
 	for conn := range served {
-		_ = conn.SetReadDeadline(time.Unix(1, 0)) // an error is the stream's own end
+		// An error is the stream's own end.
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	}
 
 	for _, done := range served {

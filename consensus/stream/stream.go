@@ -55,6 +55,8 @@ func (s *Stream) Ask(ctx context.Context, frame []byte) ([]byte, error) {
 
 	s.last++
 	number := s.last
+
+	// The question is known before it is sent, because its answer may come at once.
 	s.waiting[number] = got
 	s.mu.Unlock()
 	began := time.Now()
@@ -93,7 +95,9 @@ func (s *Stream) send(number uint32, frame []byte) {
 
 	if err != nil {
 		s.broken = true
-		_ = s.conn.SetReadDeadline(time.Now().Add(s.bound)) // an error is the stream's end
+
+		// An error is the stream's end.
+		_ = s.conn.SetReadDeadline(time.Now().Add(s.bound))
 	}
 }
 
