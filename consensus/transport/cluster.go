@@ -167,6 +167,7 @@ func (c *Cluster) accept() {
 
 			c.log.Warn("cannot accept a cluster connection", "err", err)
 
+			// An error such as too many open files may pass.
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
@@ -204,6 +205,8 @@ func (c *Cluster) admit(raw net.Conn) error {
 	defer cancel()
 
 	id, proto, err := c.handshake(ctx, conn, t, c.server.VerifyConnection)
+
+	// The listener counts the connections of a client once the handshake has shown it.
 	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok && err == nil {
 		cs := conn.ConnectionState()
 		s.HandshakeDone(&cs)
@@ -286,6 +289,7 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 
 	var dials sync.WaitGroup
 
+	// Slower dials end first, so that none of them leaves a connection open.
 	defer func() {
 		cancel()
 		dials.Wait()
@@ -304,6 +308,7 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 		err  error
 	}
 
+	// Without a buffer, a connection is either handed over or closed by its dial.
 	answers := make(chan attempt)
 	dial := func(address string) {
 		conn, err := c.open(ctx, address, proto, isMember)
@@ -311,7 +316,8 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 		case answers <- attempt{conn, err}:
 		case <-ctx.Done():
 			if conn != nil {
-				_ = conn.Close() // another was faster
+				// Another dial was faster.
+				_ = conn.Close()
 			}
 		}
 	}
@@ -393,6 +399,8 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 	}
 
 	config := withProtocols(c.clients, c.claim().offers(proto)...)
+
+	// The wrapped error tells a refused certificate from a failed connection.
 	if verify := config.VerifyConnection; verify != nil {
 		config.VerifyConnection = func(state tls.ConnectionState) error {
 			if err := verify(state); err != nil {
@@ -491,6 +499,8 @@ func trackedOf(conn net.Conn) *tracked {
 // leaves learns that it has left.
 func (c *Cluster) Evict() {
 	known := c.known()
+
+	// A node without a domain keeps all connections, because one of the peers lets it in.
 	if len(known) == 0 {
 		return
 	}
@@ -503,7 +513,8 @@ func (c *Cluster) Evict() {
 		switch {
 		case t.peer.IsZero() || t.proto == protocolJoin:
 		case !t.claim.History.IsZero() && !mine.IsZero() && t.claim.History != mine:
-			gone = append(gone, t) // let in before this node had a history
+			// It was let in before this node had a history.
+			gone = append(gone, t)
 		case !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
 		case t.proto == ProtocolRaft && !t.raft && !c.votes(t.peer):
@@ -515,6 +526,7 @@ func (c *Cluster) Evict() {
 
 	c.mu.Unlock()
 
+	// Outside mu, because the verification may take time.
 	for _, t := range rest {
 		if err := t.judge(); err != nil {
 			gone = append(gone, t)
@@ -626,7 +638,8 @@ func (c *Cluster) Silence(quiet bool) {
 	if quiet && !c.quiet {
 		for t := range c.conns {
 			if t.raft {
-				c.loops.Go(func() { _ = t.Close() }) // which takes mu
+				// In a goroutine of its own, because Close takes mu.
+				c.loops.Go(func() { _ = t.Close() })
 			}
 		}
 	}
@@ -650,6 +663,8 @@ func (c *Cluster) Close() error {
 
 	c.client.CloseIdleConnections()
 	c.guest.CloseIdleConnections()
+
+	// They are closed outside mu, because Close takes it.
 	c.mu.Lock()
 	conns := c.conns
 	c.conns = nil

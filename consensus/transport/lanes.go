@@ -35,7 +35,8 @@ func (l *lanes) accept(begin func(from spiffeid.ID, network *raft.NetworkTranspo
 			return
 		}
 
-		from, _ := PeerOf(conn) // which the handshake has found
+		// The handshake has found the ID.
+		from, _ := PeerOf(conn)
 
 		to, isNew, err := l.of(from)
 		if err != nil {
@@ -47,7 +48,8 @@ func (l *lanes) accept(begin func(from spiffeid.ID, network *raft.NetworkTranspo
 			begin(from, to.network)
 		}
 
-		_ = to.conns.give(l.cluster.ctx, conn) // closes it if the lane is closed
+		// A lane that is closed closes the connection.
+		_ = to.conns.give(l.cluster.ctx, conn)
 	}
 }
 

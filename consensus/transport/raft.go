@@ -89,6 +89,7 @@ var errOutside = errors.New("this node's disk is empty, and its domain has not l
 
 // admit reports whether Raft may have a message of a member, and refuses it otherwise.
 func (t RaftTransport) admit(from spiffeid.ID, rpc raft.RPC) bool {
+	// A message that is refused shows, too, that its member is there.
 	t.received(raft.ServerID(from.String()))
 
 	select {
@@ -194,6 +195,8 @@ func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddres
 	t.candidacy.stand(args)
 
 	err := t.note(id, t.NetworkTransport.RequestPreVote(id, target, args, resp))
+
+	// The candidacy may have been withdrawn while the answer was on its way.
 	if t.candidacy.isWithdrawn(args) {
 		resp.Granted = false
 	}
@@ -229,6 +232,7 @@ func (t RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, 
 
 	from, err := spiffeid.FromString(string(id))
 	if err == nil {
+		// Raft takes over the term of an answer, so it is judged as that of a message.
 		err = t.judge(from, resp)
 	}
 
@@ -292,6 +296,8 @@ func (d *drainedPipeline) run() {
 			out  chan raft.AppendFuture
 			next raft.AppendFuture
 		)
+
+		// Without an answer the channel is nil, so that none is sent.
 		if len(held) > 0 {
 			out, next = d.answers, held[0]
 		}
