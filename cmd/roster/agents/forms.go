@@ -129,6 +129,7 @@ func (conv *conversion) mcp() ([]byte, error) {
 	data := strictjson.AppendText([]byte{'{'}, "$schema",
 		"https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
 
+	// A member that the schema refuses is written all the same, and noted.
 	conv.refuse(!mcpName.MatchString(conv.agent),
 		"name (a server's name is NAMESPACE/NAME, such as com.example/weather)")
 	conv.refuse(mcpName.MatchString(conv.agent) && len(conv.agent) > maxMCPName,
@@ -212,6 +213,7 @@ func (conv *conversion) shorten(member, text string) string {
 func (conv *conversion) woa() ([]byte, error) {
 	projection := conv.projection
 
+	// An agent of the document has one endpoint, so further bindings are lost.
 	bindings, err := conv.bindingsOf("https", 1)
 	if err != nil {
 		return nil, err

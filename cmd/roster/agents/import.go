@@ -197,6 +197,7 @@ func (im *importer) addTools(ctx context.Context, items []*item) error {
 		tools, err := connect.AddTools(ctx, guard, i.document)
 
 		switch {
+		// An interruption is no failure of the server, and ends the command.
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:

@@ -94,6 +94,7 @@ func itemsOf(kind directory.Kind, name string, text []byte) (items []*item, left
 
 	isOne := errors.Is(err, cli.ErrNoArray)
 	switch {
+	// A text that is no list is one document, which is judged later even if it is malformed.
 	case isOne:
 		documents = [][]byte{text}
 	case err != nil:

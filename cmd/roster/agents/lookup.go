@@ -136,6 +136,7 @@ func collectPages(
 		agents []apiclient.Item
 	)
 	for page != nil {
+		// The items stay byte for byte, and the agents are for the table.
 		more, err := cli.Elements(page.Body, "agents")
 		if err != nil {
 			return nil, nil, err

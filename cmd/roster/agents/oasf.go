@@ -107,6 +107,8 @@ func (conv *conversion) endpoints() (interfaces, connections, locators []directo
 		case binding.Protocol == "a2a":
 			interfaces = append(interfaces, binding)
 			continue
+
+		// The module has remotes by http alone, so other servers become locators.
 		case binding.Protocol == "mcp" && mcpURL.MatchString(binding.Endpoint) && isMCPTransport(binding.Transport):
 			connections = append(connections, binding)
 			continue

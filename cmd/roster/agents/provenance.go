@@ -80,6 +80,7 @@ func addRegistration(session *connect.Session, t *cli.Table, r *apiclient.Regist
 		detail += "; the origin claims so"
 	}
 
+	// The steps are in the order of time, so the source comes first.
 	if provenance.ImportedFrom != "" {
 		t.Add("source", provenance.ImportedFrom, "imported, as the registrant says", "")
 	}
