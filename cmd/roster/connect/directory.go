@@ -238,7 +238,8 @@ func (s *Session) Client() (*apiclient.Client, error) {
 
 	attempts := maxAttempts
 	if s.bound == 0 {
-		attempts = 0 // the default
+		// A command without a time limit has the client's own number of attempts.
+		attempts = 0
 	}
 
 	client, err := apiclient.New(apiclient.Config{

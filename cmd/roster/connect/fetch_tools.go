@@ -20,7 +20,7 @@ const maxToolText = 300
 // Tools are the tools of an MCP server, for its registration.
 type Tools struct {
 	Document []byte // the server.json with the tools
-	Note     string // which of them are not in it; "" for none
+	Note     string // the number and reason of tools that are left out; may be empty
 }
 
 // AddTools asks the MCP server of a server.json once for its tools, at the first remote that a

@@ -103,7 +103,7 @@ func SuggestLookup(ctx context.Context, session *Session, err error, id string) 
 // maxSameName bounds the agents that are searched for one that calls itself by a name.
 const maxSameName = 20
 
-// calledSo returns an agent that calls itself by a name; nil if the directory finds none, or
+// calledSo returns an agent that calls itself by a name; nil if the directory finds no such agent, or
 // doesn't say.
 func calledSo(ctx context.Context, session *Session, name string) *apiclient.Candidate {
 	client, err := session.Client()

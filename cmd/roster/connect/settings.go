@@ -62,7 +62,7 @@ type settings struct {
 	getenv func(string) string
 	store  contextStore
 
-	only         string  // the trust domain of which a context may be used; empty for all
+	only         string  // the trust domain that a context must have; empty for any
 	selected     Profile // the context to use; empty before UseContext, or without a context
 	selectedName string
 	mixed        bool // whether it was noted that the context adds to flags
@@ -136,6 +136,7 @@ func (s *settings) valueAndOrigin(flag string) (value, origin string) {
 		return f.Value.String(), fromFlag
 	}
 
+	// A pinned node wins over the environment and the context, which may name another one.
 	if value := s.pinned.field(flag); value != nil && *value != "" {
 		return *value, ""
 	}
@@ -190,7 +191,7 @@ func (s *settings) contextReplaced(flag string) bool {
 }
 
 // mixture returns the flags whose values come from the current context although other flags are
-// given. There are none with --context, which asks for them.
+// given. With --context, which asks for them, it returns nil.
 func (s *settings) mixture() []string {
 	if s.flags.Lookup(flagContext).Changed {
 		return nil
@@ -292,6 +293,7 @@ func (s *settings) baseURLs(program string) ([]string, error) {
 
 		target, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || !isBaseURL(target) {
+			// The address may have a password, which must not be shown.
 			return nil, cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", withoutUser(address))
 		}
 

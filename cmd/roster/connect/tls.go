@@ -59,6 +59,7 @@ func (s *Session) serverTrust() (*tls.Config, error) {
 		},
 	}
 
+	// A file comes first, because the Workload API may have no bundle of the directory's domain.
 	switch file := s.settings.value(flagBundle); {
 	case file != "":
 		text, err := os.ReadFile(file)
