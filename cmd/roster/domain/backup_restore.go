@@ -146,7 +146,7 @@ func notePeers(ctx context.Context, session *connect.Session, client *apiclient.
 
 	var names []string
 
-	// Other peers have no addresses of this domain.
+	// Only these peers have agreed on addresses of this domain.
 	for _, peer := range peers {
 		if peer.Agreed == "active" || peer.Agreed == "frozen" {
 			names = append(names, peer.Domain)

@@ -74,7 +74,7 @@ invalid.`,
 				return reportFindings(session.Console, doctor.DiagnoseReadiness(c.Context(), cfg))
 			}
 
-			// The client is nil without an operator's identity; then the checks of the domain are left out.
+			// Without an operator's identity the client is nil, and the findings that need one are unknown.
 			client, err := operatorClient(session, &cfg)
 			if err != nil {
 				return err

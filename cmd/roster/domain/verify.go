@@ -279,6 +279,8 @@ func verdictFailure(verdict error, argument string, report *trust.Report) error 
 		return cli.Failed(trust.ExitCode(verdict), "%s is %s", argument,
 			strings.Replace(report.Verdict, "evidence valid", "valid evidence", 1)).
 			WithHint("No honest domain signs both; the evidence has the two.")
+
+	// Without a verified signature, the deadline is not known to be the origin's.
 	case errors.Is(verdict, trust.ErrExpired) && report.Signed:
 		return cli.Failed(trust.ExitCode(verdict), "%s is %s", argument, report.Verdict).
 			WithHint("%s vouched for it until then; --at verifies as of another time.", domain)
