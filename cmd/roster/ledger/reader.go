@@ -30,7 +30,7 @@ type reader struct {
 	again  func() // has the next request make a new connection, perhaps to another node
 }
 
-// openLog returns the reader of an epoch's log, 0 for the epoch at hand.
+// openLog returns the reader of an epoch's log, 0 for the present epoch.
 func openLog(ctx context.Context, session *connect.Session, epoch uint64) (*reader, error) {
 	client, err := session.Client()
 	if err != nil {
@@ -44,7 +44,7 @@ func openLog(ctx context.Context, session *connect.Session, epoch uint64) (*read
 
 	reply, err := client.Do(ctx, http.MethodGet, "/log/checkpoint", nil, nil)
 
-	// The answer redirects to the log of the epoch at hand, and only the address of it is of use.
+	// The answer redirects to the log of the present epoch, and only that address is of use.
 	if reply == nil || reply.Header.Get("Location") == "" {
 		return nil, errors.Join(err, errors.New("the directory names no log"))
 	}

@@ -122,7 +122,7 @@ of the first such log, as of "roster log check". A log stays broken until you re
 // theLog is the name of the log of the connection's own directory.
 const theLog = "log"
 
-// sessionsOf returns a session for each context, or the one at hand.
+// sessionsOf returns a session for each context, or session itself without contexts.
 func sessionsOf(session *connect.Session, contexts []string) (sessions []*connect.Session, err error) {
 	if len(contexts) == 0 {
 		return []*connect.Session{session}, nil
