@@ -55,6 +55,8 @@ func ReadKey(path string) (Key, error) {
 	}
 
 	block, _ := pem.Decode(text)
+
+	// A private key in this place has another type, and is refused.
 	if block == nil || block.Type != "PUBLIC KEY" {
 		return Key{}, fmt.Errorf("%s holds no public key in PEM", path)
 	}
