@@ -21,7 +21,7 @@ func CellWidth(text string) int {
 	return cells
 }
 
-// Shorten returns text cut to n cells, the last of which is then an ellipsis. A character
+// Shorten returns text cut to n cells; a text that was cut ends in an ellipsis. A character
 // keeps its marks.
 func Shorten(text string, n int) string {
 	if CellWidth(text) <= n {
