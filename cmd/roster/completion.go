@@ -82,7 +82,7 @@ func offered(ctx context.Context, session *connect.Session, words completer, pre
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
 
-	// A note would be printed into the line that the user types.
+	// A completion has no reader for notes.
 	session.Quiet = true
 	found := make(chan []string, 1)
 

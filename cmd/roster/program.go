@@ -209,7 +209,7 @@ func (p *program) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			// Cobra calls this for a valid command line alone.
+			// Cobra calls this once it has read the flags and the arguments.
 			p.parsed = true
 
 			if err := checkLists(c); err != nil {
