@@ -52,6 +52,9 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	}
 
 	feed := o.FeedOf(page.Audience)
+
+	// The page may have passed the gate before the key document that no longer lists this domain was adopted.
+	// It must not bring back the stream that obey dropped.
 	if o.unlisted && feed == &o.Mesh {
 		return "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
 	}
@@ -77,6 +80,8 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	o.Apply(feed, stream, changes, page)
 	step.End()
 
+	// Such a page reaches the origin's own position. Before that, entries that the stream lacks may still be
+	// announced, so none is removed.
 	if page.To == page.At {
 		err = o.atTip(feed, stream)
 	}
@@ -100,6 +105,7 @@ func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 
 	id := store.StreamID{Origin: o.Domain, Audience: feed.Aud, Epoch: epoch}
 	if feed.Cur == nil {
+		// The first epoch is shown while it is pulled, because it replaces nothing.
 		feed.Cur = newStream(id)
 	}
 
@@ -137,6 +143,7 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	_, step := span.Start(ctx, span.Store)
 	defer func() { step.Done(err) }()
 
+	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed.
 	floor := o.Shown.Index.Clock.Now()
 
 	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
@@ -156,6 +163,8 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 			limit *= 2
 		}
 
+		// A page that adds no entry passes even over the limit. Otherwise no removal could arrive after the
+		// limit was lowered.
 		if t.State.Live > limit && t.State.Live > st.State.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
 		}
@@ -173,7 +182,7 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	return done, err
 }
 
-// isKnown reports whether a digest announces the stored entry, nil for none.
+// isKnown reports whether a digest announces the stored entry. held is nil if there is no entry.
 func isKnown(held *store.Entry, digest signed.Digest) bool {
 	if held == nil {
 		return !digest.Live()
@@ -192,6 +201,8 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 	}
 
 	// Most such digests are known: a gossiped page repeats those of pages before it.
+	// Any other digest changes a part of the stream that a second node has confirmed. That part is confirmed
+	// again (rule S14).
 	if digest.Revision <= t.Confirmed() && !isKnown(old, digest) {
 		if err := t.Confirm(digest.Revision - 1); err != nil {
 			return effect{}, err
@@ -209,6 +220,9 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 
 	held := &store.Entry{Revision: digest.Revision, H: digest.H, M: digest.M, Deadline: digest.Deadline,
 		Lifetime: digest.Lifetime, Key: kid, CheckedAt: page.VerifiedAt.UnixMilli()}
+
+	// A renewal names the same record, so the record and its state stay. Only a missing record is taken from
+	// the page.
 	if old != nil && old.Name() == held.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
 		held.At = old.At
 		held.From = old.From
@@ -233,6 +247,8 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 		}
 	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta),
 		o.missingRoom(st, t.Delta) <= 0:
+		// The record isn't requested, so that a peer can't make this node fetch records that it has to drop.
+		// Even a full stream accepts one in place of another.
 		e.missing = false
 		o.overQuota(held)
 	}
@@ -264,6 +280,7 @@ func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recor
 		return nil, nil
 	}
 
+	// Both stay in the entry if its record doesn't fit: reserve needs them to see when it does.
 	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(rec.Stored.Size())
 	if !o.hasRoom(st, t, old, held) {
 		o.overQuota(held)
@@ -291,6 +308,7 @@ func (o *Origin) Counted(c protocol.Code) protocol.Code {
 // progress becomes visible to readers at the same moment. A stream that isn't shown yet
 // changes no index. The caller holds change.
 func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
+	// The alternatives come from disk, so they are read before mu is taken.
 	var twice alternatives
 	if st == feed.Cur {
 		twice = o.alternativesTo(feed, done.effects)
@@ -305,6 +323,8 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	st.Owners.Absorb(done.owners)
 	o.reached.Store(nil)
 
+	// Room appears when records are freed, or when the missing ones fall below their bound. Readmit then looks
+	// for records that fit.
 	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && o.missingRoom(st, store.Usage{}) > 0 {
 		o.Room.Store(true)
 	}
@@ -326,14 +346,15 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	}
 }
 
-// progress notes an applied page: the tip and the level of its feed, and that the origin was
-// heard. The caller holds mu.
+// progress notes an applied page: a sign of life, and the tip and the level of its feed. The caller
+// holds mu.
 func (o *Origin) progress(feed *Feed, st *Stream, page *Page) {
 	o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0)) // a relay's may be older than the newest
 	o.heard = time.Now()
 	o.lastErr = ""
 	o.unread.page = nil
 
+	// Tip and lag are of the newest epoch, whose revisions can't be compared with those of an earlier one.
 	if st != feed.Newest() {
 		return
 	}
@@ -419,6 +440,8 @@ func (o *Origin) fits(page *Page, id store.StreamID, done Ahead) (full, apt bool
 	}
 
 	mark := st.State.Watermark
+
+	// During a pull, the page may continue pages of its epoch that are still on their way to the disk.
 	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
 
 	return o.full(st, store.Usage{}), apt

@@ -23,6 +23,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 		return nil
 	}
 
+	// The room is checked first, because the keyring doesn't take an adopted document back.
 	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.newest.text && !o.contradicts(claimed) {
 		if _, err := o.Keys.superseded(claimed, o.certified); err != nil {
 			return err
@@ -37,6 +38,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 		o.hear()
 	}
 
+	// If a step fails, newest stays behind the keyring's document, and the next Adopt repeats them.
 	if doc, kept, ok := o.Cfg.Keys.Keys(o.Domain); ok {
 		if err := o.RepullRevoked(doc); err != nil {
 			return err

@@ -35,6 +35,7 @@ func (o *Origin) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 
 		digests, expired := st.Missing.dueBy(now, clock, limit)
 		if expired {
+			// An expired record doesn't delay the position any more.
 			o.reached.Store(nil)
 		}
 
@@ -54,6 +55,7 @@ func (o *Origin) Postpone(st *Stream, asked []signed.Digest) {
 	defer o.mu.Unlock()
 	o.reached.Store(nil)
 
+	// A record whose request failed doesn't delay the position any more, so the cached one is outdated.
 	for _, digest := range asked {
 		st.Missing.postpone(digest, time.Now())
 	}
@@ -117,6 +119,7 @@ func (m *MissingRecords) add(digest signed.Digest) {
 	m.byRID[digest.RID] = record
 	heap.Push(&m.due, record)
 
+	// Only untried records delay the position.
 	if record.failures == 0 {
 		heap.Push(&m.untried, record)
 	}
@@ -142,10 +145,14 @@ func (m *MissingRecords) dueBy(now time.Time, clock int64, limit int) (digests [
 
 	for len(m.due.records) > 0 && len(due) < limit && !m.due.records[0].next.After(now) {
 		record := m.due.records[0]
+
+		// The next record comes to the top. Records that are due are put back below, and expired ones are not.
 		m.due.remove(record)
 
 		if clock >= record.digest.Deadline {
 			expired = true
+
+			// It counts as a failed request, so that a renewal of the entry doesn't delay readers again.
 			record.failures = max(record.failures, 1)
 			m.untried.remove(record)
 

@@ -164,6 +164,8 @@ func (ct *contacts) failed(aud directory.Audience, node protocol.Node) {
 	defer ct.mu.Unlock()
 
 	now := turn{n: ct.turns[aud].n, failedAt: time.Now()}
+
+	// A late report about an earlier node must not skip the node that is asked since then.
 	if asked, ok := ct.nodeAt(now.n); ok && asked == node {
 		now.n++
 	}

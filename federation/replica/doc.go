@@ -14,10 +14,11 @@
 //	rejudge.go        a changed import policy, applied in steps
 //	streamload.go     streams at a start, a new epoch, and a repeated pull
 //	head.go           heads
-//	adopt.go          key documents, and repull.go what their revocations require
+//	adopt.go          key documents
+//	repull.go         searches for revoked keys, and pulls that they require
 //	contradiction.go  contradictions between pages (rule E1)
 //	position.go       how far the streams are
-//	status.go         what readers see
+//	status.go         the summary for readers
 //
 // It has parts with locks of their own: contacts (which of the origin's nodes is asked next),
 // answers, standings and keyHistory.

@@ -11,8 +11,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// How a node is judged whose word other nodes of its domain contradict. Nodes that only lag behind the
-// one that announced a change reach it meanwhile.
+// The bounds by which a node is judged that other nodes of its domain contradict. Nodes that only lag
+// behind reach an announced change within doubtFor.
 const (
 	doubtFor    = 20 * time.Second // for which two nodes must have contradicted it
 	doubtLeast  = 2                // nodes, so that no single key silences an honest node
@@ -20,7 +20,7 @@ const (
 	maxDoubts   = 100              // contradictions that are kept of a stream
 )
 
-// A doubtKind is in what a node contradicts others.
+// A doubtKind is the subject on which a node contradicts others.
 type doubtKind string
 
 const (
@@ -51,13 +51,13 @@ type doubt struct {
 // A Doubtful is a node of an origin whose word other nodes of the origin contradict.
 type Doubtful struct {
 	Node       spiffeid.ID
-	Key        string // id of the key that signed what they contradict
+	Key        string // id of the key that signed the contradicted statement
 	What       string
 	Since      time.Time
 	Distrusted time.Time // when this node began to refuse its word; zero if too few nodes contradict it
 }
 
-// Verdict returns what this node makes of a doubtful node.
+// Verdict returns this node's judgement of a doubtful node: "undecided" or "distrusted".
 func (d Doubtful) Verdict() string {
 	if d.Distrusted.IsZero() {
 		return "undecided"
@@ -66,7 +66,7 @@ func (d Doubtful) Verdict() string {
 	return "distrusted"
 }
 
-// doubts are the contradictions between an origin's nodes, and the nodes that are not believed for them.
+// doubts are the contradictions between an origin's nodes, and the nodes that are distrusted for them.
 type doubts struct {
 	mu         sync.Mutex // guards the fields below
 	reached    map[spiffeid.ID]directory.Position
@@ -110,6 +110,7 @@ func (d *doubts) weigh(found []*doubt, all []Testimony, now time.Time) (node Dou
 		}
 	}
 
+	// Contradictions that this round didn't find are dropped, with the time for which they lasted.
 	before := d.open
 	d.open = map[doubtKey]*doubt{}
 
@@ -117,6 +118,9 @@ func (d *doubts) weigh(found []*doubt, all []Testimony, now time.Time) (node Dou
 		doubted.since = map[spiffeid.ID]time.Time{}
 
 		lasts := before[doubted.doubtKey]
+
+		// All positions that a node states are one doubt, so that stating a later one each round gains no time.
+		// The time begins anew once another node has reached the first of them.
 		if lasts != nil && (doubted.kind != doubtPosition || !d.isReached(doubted.node, lasts.at)) {
 			doubted.since, doubted.at = lasts.since, lasts.at
 		}
@@ -159,6 +163,8 @@ func (d *doubt) convicts(all []Testimony, now time.Time) (from directory.Positio
 			continue
 		}
 
+		// The least of their positions, so that the pages of each of them are new enough for the pull that
+		// follows.
 		if against == 0 || testimony.At.Before(from) {
 			from = testimony.At
 		}
@@ -266,14 +272,15 @@ func (o *Origin) distrust(node Doubtful, from directory.Position) error {
 		return nil
 	}
 
+	// The gate refuses the node's pages before the pull begins, so that the pull can't bring them back.
 	o.Doubts.distrust(node)
 	o.Cfg.Doubted(o.Domain, node)
 
 	return o.repull(from)
 }
 
-// unannounced returns the keys whose entries are removed at the end of a repeated pull, unless the origin
-// announced them again: those that are revoked, and those of distrusted nodes.
+// unannounced returns the revoked keys and those of distrusted nodes. A repeated pull ends with the
+// removal of their entries, except those that the origin has announced again.
 func (o *Origin) unannounced() map[string]bool {
 	keys := maps.Clone(o.Keys.revokedKeys())
 	if keys == nil {

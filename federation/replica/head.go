@@ -30,8 +30,11 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 		return nil
 	}
 
+	// An older head is no sign of life, because anyone may replay it.
 	o.hear()
 
+	// The epoch begins before knowHead, which ignores heads of unknown epochs. SaveOrigin comes after it,
+	// because saved includes the head.
 	if err := o.beginEpoch(head); err != nil {
 		return err
 	}
@@ -102,6 +105,7 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 		return
 	}
 
+	// Revisions of two epochs can't be compared.
 	if o.head != nil && head.Epoch > o.head.Epoch {
 		o.Mesh.tip = 0
 	}
@@ -168,6 +172,7 @@ func (o *Origin) loadPage() error {
 				return err
 			}
 
+			// The issue of a page in a later format can't be read, and stays unknown.
 			if page, err := o.Cfg.Dialect.ParsePage(parts.Payload); err == nil {
 				o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0))
 			}
@@ -188,6 +193,7 @@ func (o *Origin) loadPage() error {
 func (o *Origin) obey() error {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 
+	// mu is released before the disk is used; change keeps the streams in place.
 	o.mu.Lock()
 	o.unlisted = ok && !slices.Contains(doc.Mesh, o.Cfg.Domain)
 	o.mu.Unlock()

@@ -129,6 +129,7 @@ func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 		return
 	}
 
+	// Readers hold the old entry without a lock, so a copy is changed.
 	entry, r := *old, *old.Received
 	entry.Received = &r
 	sx.extend(&entry, held)
@@ -155,6 +156,7 @@ func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 // put enters an entry into the index. One that can't be entered is left out.
 func (sx *shownIndex) put(e *directory.Entry) {
 	if !sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Put(e) }) {
+		// The panic may have left the index with a part of the entry.
 		sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Delete(e.RID) })
 	}
 }

@@ -97,8 +97,8 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 
 // superseded returns the earlier documents to keep when doc becomes the newest: for each key
 // that doc doesn't mention any more, the newest document that listed it. It returns
-// ErrKeysPace if there is no room and none of them may be dropped yet. If there is no room, it
-// drops those of which no key is certified. The caller holds change.
+// ErrKeysPace if there is no room and no document may be dropped yet. If there is no room, it
+// drops the documents without a certified key. The caller holds change.
 func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]keyDocument,
 	error) {
 	old := kh.documents()

@@ -202,7 +202,7 @@ func (o *Origin) SetConvicted(convicted bool) {
 	o.convicted = convicted
 }
 
-// Change runs do while nothing else changes what is held of the origin, on disk and in memory. It
+// Change runs do while nothing else changes the origin's state on disk and in memory. It
 // returns store.ErrStalled if the disk doesn't respond.
 func (o *Origin) Change(do func() error) error {
 	if err := o.change.Lock(o.Store); err != nil {

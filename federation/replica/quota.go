@@ -80,6 +80,8 @@ func (o *Origin) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
 		was := store.Usage{Records: -1, Bytes: -t.Size(old)}
 
 		added = added.Plus(was)
+
+		// The replaced record is room for its own owner only.
 		if old.Owner == held.Owner {
 			ofOwner = added
 		}

@@ -33,6 +33,7 @@ func (o *Origin) Readmit() error {
 
 	defer o.change.Unlock()
 
+	// The mark is cleared before the scan, so that room that is freed later counts for the next one.
 	room, freed := o.Room.Swap(false) && !o.HasEnded(), false
 	for _, feed := range o.Feeds() {
 		st := feed.Cur
@@ -51,6 +52,7 @@ func (o *Origin) Readmit() error {
 		}
 
 		if err := o.readmitSome(feed, st); err != nil {
+			// The scan is given up with its reservations, and the next call begins another.
 			st.Again = nil
 			o.Room.Store(true)
 

@@ -20,6 +20,7 @@ func (o *Origin) AcceptRecords(ctx context.Context, st *Stream, wanted []signed.
 
 func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Digest,
 	records map[protocol.RecordName]recordgate.Fetched) error {
+	// Records are judged before change is taken: that takes long, and touches no stream.
 	opened := o.Records.Open(ctx, o.Domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
 
 	if err := o.change.Lock(o.Store); err != nil {
@@ -29,6 +30,8 @@ func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Di
 	defer o.change.Unlock()
 
 	feed := o.FeedOf(st.Id.Audience)
+
+	// The stream may have been replaced while its records were requested.
 	if o.HasEnded() || (st != feed.Cur && st != feed.next) {
 		return nil
 	}
@@ -96,6 +99,7 @@ func (o *Origin) Sweep(limit int) (next time.Time, err error) {
 
 			before := o.Shown.Index.Clock.Now().Add(-directory.Skew)
 
+			// One second more, because an entry is freed at this time and not only after it.
 			due, err := o.sweepStream(feed, st, before.Unix()+1, limit)
 			if err != nil {
 				return next, err

@@ -33,6 +33,7 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	l.ByOrigin.Add(r.Origin, r.Code)
 	l.BySender.Add(from.Domain, r.Code)
 
+	// The origin's nodes get this refusal in the standing header. A relay may replay an old message.
 	if from.Domain == r.Origin {
 		l.ByOrigin.refused(r.Origin, r.Code)
 	}
@@ -94,7 +95,7 @@ type refusal struct {
 type counts struct {
 	mu  sync.Mutex
 	all map[spiffeid.TrustDomain]map[protocol.Code]uint64
-	own map[spiffeid.TrustDomain]LastRefusal // of what the domain's own nodes sent
+	own map[spiffeid.TrustDomain]LastRefusal // of messages from the domain's own nodes
 }
 
 // A LastRefusal is the last refusal of a message that an origin's own node sent.

@@ -114,6 +114,8 @@ func (o *Origin) showLater() {
 
 	o.unshown = true
 
+	// The scan begins again, because it may have passed the unread entries. The list of entries to hide is
+	// kept.
 	anew := &judging{}
 	if o.judging != nil {
 		anew.rules, anew.shown = o.judging.rules, o.judging.shown
@@ -136,6 +138,7 @@ func (o *Origin) HideSome() (more bool) {
 		return false
 	}
 
+	// The entries of the list may have been replaced since, so those that are shown at present are judged.
 	n := min(JudgeBatch, len(j.shown))
 	for _, e := range j.shown[:n] {
 		if now, ok := o.Shown.Index.Get(e.RID); ok && !o.Shown.admits(now) {
@@ -166,6 +169,7 @@ func (o *Origin) listShown() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
+	// Another change of the policy in between makes its own list.
 	if o.judging == j {
 		j.rules, j.shown = false, shown
 	}
@@ -208,6 +212,8 @@ func (o *Origin) JudgeSome() (more bool) {
 	case err != nil:
 		o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(),
 			"err", err)
+
+		// The rest of the feed is skipped, because judgeAll would repeat a read that fails for ever.
 		j.next()
 	}
 
@@ -266,6 +272,7 @@ func (o *Origin) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 		}
 	}
 
+	// The alternatives come from disk, so they are read before mu is taken.
 	twice := o.alternativesTo(feed, effects)
 
 	o.mu.Lock()

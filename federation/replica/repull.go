@@ -57,6 +57,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 		return nil
 	}
 
+	// Without a head the key id is empty, and no revoked key has that id.
 	parts, _ := protocol.SplitJWS(o.NewestHead())
 
 	bad := revoked[protocol.KeyIDOf(parts.Header)]
@@ -86,14 +87,15 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 		revoked[id] = true
 	}
 
+	// Marked only after the pull was begun, so that a failed search is repeated.
 	o.Keys.setRevoked(revoked)
 
 	return nil
 }
 
 // forsakenKeys returns the ids of an origin's keys that no present authority of it certified,
-// among those of the stored key documents. It returns none while the newest document is itself
-// by such a key: one of a certified key must tell first how far the origin is.
+// among those of the stored key documents. It returns nothing while the newest document is itself
+// by such a key: a document by a certified key must first state the origin's position.
 func (o *Origin) forsakenKeys(doc *signed.KeyDocument) (ids []string) {
 	_, text, _ := o.Cfg.Keys.Keys(o.Domain)
 	parts, _ := protocol.SplitJWS(text)
@@ -150,6 +152,7 @@ func (o *Origin) repull(from directory.Position) error {
 	Wake(o.Ask)
 	o.Moved()
 
+	// The head that was forgotten must not come back from disk.
 	return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
 }
 

@@ -141,6 +141,7 @@ func (o *Origin) Status() PeerStatus {
 	status.Stated = o.Contacts.Stated()
 	status.Doubtful = o.Doubts.list(now)
 
+	// Causes come before their consequences: the head of a silent peer grows old too.
 	switch {
 	case peering.State == "":
 		status.State = "unknown" // on disk, and without a peering
@@ -148,6 +149,7 @@ func (o *Origin) Status() PeerStatus {
 	case seen.convicted:
 		status.State = string(directory.PeeringFrozen)
 	case silent && status.Refusal != StateCertificate:
+		// A peer that rejects this domain's certificate can't answer either, but it is refused.
 		status.State = "unreachable"
 		status.SilentSince = silentSince
 	case status.Refusal != "":

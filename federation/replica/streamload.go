@@ -30,6 +30,8 @@ func (o *Origin) loadStreams(saved store.Origin) error {
 
 		id, feed := st.Id, o.FeedOf(st.Id.Audience)
 
+		// A swap writes the epoch of the mesh stream with the deletion of the old one. Of the private streams
+		// the oldest is shown, because a swap deletes its predecessor.
 		shown := feed == &o.Mesh && id.Epoch == saved.Epoch || feed == &o.Private && feed.Cur == nil
 		switch {
 		case feed == nil || !shown && id.Epoch != last[id.Audience] || feed == &o.Mesh && id.Epoch < saved.Epoch:
@@ -126,6 +128,7 @@ func (o *Origin) swap(feed *Feed) error {
 	o.Cfg.Logger.Warn("an origin began a new epoch; entries that it no longer announces were removed",
 		"origin", o.Domain.Name(), "stream", fresh.Id.Audience.String(), "from", old.Id.Epoch, "to", fresh.Id.Epoch)
 
+	// Entries that are still indexed after all new ones were shown are of the old epoch.
 	before := map[*directory.Entry]bool{}
 	for e := range o.Shown.Index.All() {
 		before[e] = true

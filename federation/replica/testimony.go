@@ -14,8 +14,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Testimony is what a node of an origin says of its domain, signed by a key of its own. It is
-// compared with what other nodes of the origin said before (rule S14).
+// A Testimony is a node's statement about its domain, signed by its own key. It is compared with
+// earlier statements of the origin's other nodes (rule S14).
 type Testimony struct {
 	Node   spiffeid.ID
 	At     directory.Position // how far the node is
@@ -29,7 +29,7 @@ type Claims struct {
 	Entries     map[directory.RID]signed.Digest
 }
 
-// Unconfirmed is the part of an origin's announcements that one node alone stands for so far.
+// Unconfirmed is the part of an origin's announcements that only one node has made so far.
 type Unconfirmed struct {
 	Streams   [2]UnconfirmedStream // in the order of Feeds
 	positions []statedPosition
@@ -57,8 +57,8 @@ type statedPosition struct {
 // directory.Skew at least.
 const endKept = directory.Skew - 10*time.Second
 
-// Unconfirmed returns what no second node of the origin has confirmed yet. It is false if all is
-// confirmed, and if the origin has no second node.
+// Unconfirmed returns the announcements that no second node of the origin has confirmed yet. It is
+// false if all are confirmed, and if the origin has no second node.
 func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 	if !ok {
@@ -93,6 +93,7 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 			found.Streams[i] = UnconfirmedStream{ID: id, Since: t.Confirmed(), UpTo: t.State.Watermark}
 			open = open || t.Confirmed() < t.State.Watermark
 
+			// The last page states a position too, even if it lists nothing. The head may be by another node.
 			page, _, err := t.PageOf(t.State.Watermark)
 			if err == nil && page != nil {
 				state(id.Epoch, t.State.Watermark, page.JWS)
@@ -112,8 +113,8 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 	return found, open || len(found.positions) > 0, nil
 }
 
-// NodeOf returns the node whose key has an id, by the key documents that are known; the zero ID if none
-// lists it.
+// NodeOf returns the node of a key, by the known key documents. It returns the zero ID if no document
+// lists the key.
 func (o *Origin) NodeOf(kid string) spiffeid.ID {
 	for _, key := range o.knownKeys() {
 		if key.KeyID() == kid {
@@ -136,10 +137,10 @@ func (o *Origin) signerOf(jws string) signer {
 	return signer{kid, o.NodeOf(kid)}
 }
 
-// Hear compares testimonies of the origin's nodes with what is unconfirmed. It reports whether nothing
-// is left to confirm. If it is, and in the last round, contradictions are judged: if enough nodes have
-// contradicted another one for long enough, that node is distrusted, and the origin's streams are pulled
-// again without it.
+// Hear compares testimonies of the origin's nodes with the unconfirmed announcements, and reports
+// whether all are confirmed (settled). Contradictions are judged in the last round: a node that enough
+// others have contradicted for long enough is distrusted, and the origin's streams are pulled again
+// without it.
 func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Time) (settled bool, err error) {
 	var found []*doubt
 
@@ -167,10 +168,12 @@ func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Tim
 		settled = settled && len(compared) == 0 && upTo >= stream.UpTo
 	}
 
+	// Contradictions are weighed only after all nodes were asked, because one node alone may just lag.
 	if !settled && !last {
 		return false, nil
 	}
 
+	// If all is settled, nothing was found, and weigh forgets earlier contradictions.
 	if distrusted, from, is := o.Doubts.weigh(found, all, now); is {
 		return false, o.distrust(distrusted, from)
 	}
@@ -178,7 +181,8 @@ func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Tim
 	return settled, nil
 }
 
-// compare returns that no other node has reached the position, if some node answered.
+// compare reports whether another node has reached the position. If others answered and none has, it
+// returns that doubt.
 func (s *statedPosition) compare(all []Testimony) (found []*doubt, reached bool) {
 	doubted := &doubt{doubtKey: doubtKey{node: s.by.node, kind: doubtPosition}, kid: s.by.kid, at: s.Position}
 
@@ -221,6 +225,7 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 
 	defer o.change.Unlock()
 
+	// No lock was held while the nodes were asked, so the stream may have been replaced.
 	if id, ok := o.newestID(feed); !ok || id != stream.ID || o.HasEnded() {
 		return nil, 0, nil
 	}
@@ -233,6 +238,8 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 	found = slices.SortedFunc(maps.Values(w.found), func(a, b *doubt) int {
 		return cmp.Compare(a.at.Revision, b.at.Revision)
 	})
+
+	// The stream is confirmed only up to the first contradiction, and the earliest ones are kept.
 	if len(found) > 0 {
 		w.upTo = min(w.upTo, found[0].at.Revision-1)
 		found = found[:min(len(found), maxDoubts)]
@@ -251,7 +258,7 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 // that this release can't read.
 var errIncomparable = errors.New("the stream can't be compared")
 
-// witnesses compare a stream with what nodes of its origin claim of it.
+// witnesses compare a stream with the claims of its origin's nodes.
 type witnesses struct {
 	origin *Origin
 	stream UnconfirmedStream
@@ -279,6 +286,8 @@ type heldDigest struct {
 }
 
 func (w *witnesses) compare(t *store.Tx) error {
+	// A page may have lowered the mark while the nodes were asked. Their claims then don't cover the part in
+	// between.
 	if t.Confirmed() != w.stream.Since {
 		return errIncomparable
 	}
@@ -305,7 +314,7 @@ func (w *witnesses) compare(t *store.Tx) error {
 	return nil
 }
 
-// add notes a page of the chain. What no claim of another node covers isn't confirmed.
+// add notes a page of the chain. Only the part that another node's claim covers can be confirmed.
 func (w *witnesses) add(stored *store.Page, to uint64) error {
 	parts, err := protocol.SplitJWS(stored.JWS)
 	if err != nil {
@@ -331,6 +340,7 @@ func (w *witnesses) add(stored *store.Page, to uint64) error {
 		}
 	}
 
+	// The word of the page's own signer confirms nothing. The claim of any other node does, as far as it goes.
 	covered := w.stream.Since
 
 	for node, claims := range w.claims {
@@ -361,6 +371,7 @@ func (w *witnesses) compareHeld(t *store.Tx, rid directory.RID, mine heldDigest)
 		return nil
 	}
 
+	// A later change in a claim replaces this one, and so doesn't contradict it.
 	w.note(doubtInvented, mine.by, rid, mine.Revision, func(theirs signed.Digest) bool {
 		return theirs.Revision > mine.Revision || agree(theirs, mine.Digest)
 	})
@@ -377,8 +388,9 @@ func agree(a, b signed.Digest) bool {
 	return a == b
 }
 
-// compareClaim compares an entry that a node claims with what the stream has.
+// compareClaim compares an entry that a node claims with the stream.
 func (w *witnesses) compareClaim(t *store.Tx, node spiffeid.ID, rid directory.RID, theirs signed.Digest) error {
+	// Such a claim is beyond the stream, was replaced in its chain, or is of an entry that has expired.
 	if theirs.Revision > t.State.Watermark || w.latest[rid].Revision >= theirs.Revision ||
 		theirs.Live() && !w.now.Before(time.Unix(theirs.Deadline, 0)) {
 		return nil
@@ -389,6 +401,7 @@ func (w *witnesses) compareClaim(t *store.Tx, node spiffeid.ID, rid directory.RI
 		return err
 	}
 
+	// The signer of the page that spans the revision is the one that left the change out.
 	at := slices.IndexFunc(w.spans, func(s pageSpan) bool {
 		return s.from < theirs.Revision && theirs.Revision <= s.to
 	})
@@ -401,8 +414,8 @@ func (w *witnesses) compareClaim(t *store.Tx, node spiffeid.ID, rid directory.RI
 	return nil
 }
 
-// note adds a contradiction between a node and the others that claim something of a revision: none if
-// one of them agrees, or if no key document lists the node's key.
+// note adds a contradiction between a node and the others whose claims cover a revision. It adds
+// nothing if one of them agrees, or if no key document lists the node's key.
 func (w *witnesses) note(kind doubtKind, by signer, rid directory.RID, revision uint64,
 	agrees func(theirs signed.Digest) bool) {
 	doubted := &doubt{kid: by.kid, at: directory.Position{Epoch: w.stream.ID.Epoch, Revision: revision}}
