@@ -61,6 +61,7 @@ func (n *newcomers) isNew(id spiffeid.ID, now time.Time) bool {
 
 	nodes := n.seen[id.TrustDomain()]
 	if first, known := nodes[id]; known {
+		// Asking again doesn't extend the time.
 		return now.Sub(first) < greetTime
 	}
 
@@ -130,8 +131,8 @@ func (ps peers) audiences() (all []directory.Audience) {
 	return all
 }
 
-// keysIssue returns the issue of a domain's key document that this node can serve; zero if
-// none.
+// keysIssue returns the issue of a domain's key document that this node can serve; zero if there is no
+// document.
 func (ps peers) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 	doc, _, ok := ps.cfg.Keys.Keys(origin)
 	if !ok {

@@ -50,7 +50,8 @@ type Config struct {
 	// PublicURL is the domain's base URL for the types of problems in answers; if it is
 	// empty, these types are relative.
 	PublicURL string
-	// Address is the base URL of this node's API, which the nodes of peers are told; "" tells none.
+	// Address is the base URL of this node's API, which its requests state to the nodes of peers; if it
+	// is empty, they state no address.
 	Address string
 	Dir     string // of the store; must exist
 	Source  publish.Source

@@ -21,8 +21,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// The pace and the bounds of confirmations: other nodes of an origin are asked for what one of them announced,
-// so that the key of one node neither silences its domain nor makes up registrations for long (rule S14).
+// The pace and the bounds of confirmations. Announcements of one node are compared with those of the
+// origin's other nodes, so that the key of one node neither silences its domain nor makes up
+// registrations for long (rule S14).
 const (
 	confirmEvery = 10 * time.Second // while something is unconfirmed and a node answers
 	confirmTime  = 5 * time.Second  // for the answers of one node
@@ -129,6 +130,7 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 	testimony.At = directory.Position{Epoch: stated.head.Epoch, Revision: stated.head.At}
 
 	for i, stream := range open.Streams {
+		// Revisions of two epochs can't be compared.
 		if stream.Since >= stream.UpTo || stream.ID.Epoch != testimony.At.Epoch {
 			continue
 		}
@@ -174,6 +176,7 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 			return nil, fmt.Errorf("the page is by %s, and the head by %s", signer, by.Node)
 		}
 
+		// Changes in a gap would count as left out. A page without progress would be requested again.
 		if page.From > claims.UpTo || page.To <= claims.UpTo {
 			return nil, errGap
 		}
@@ -192,7 +195,7 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 	return claims, nil
 }
 
-// openStated verifies what a node of the origin answered, and returns the node whose key signed it.
+// openStated verifies the answer of a node of the origin, and returns the node whose key signed it.
 func (fl *follower) openStated(origin *replica.Origin, typ, text string) (stated verifiedMessage, signer spiffeid.ID,
 	err error) {
 	err = fl.cfg.Panics.Run(contain.Page, func() error {
@@ -256,5 +259,6 @@ func (fl *follower) goesOn(ctx context.Context, origin *replica.Origin) bool {
 
 	asking.Wait()
 
+	// A node that didn't answer counts for neither side, so without an answer the peer doesn't go on.
 	return on.Load() > 0 && on.Load() >= off.Load()
 }

@@ -106,6 +106,7 @@ func (fl *follower) crossCheck(ctx context.Context, origin *replica.Origin, feed
 			return since, false, err
 		}
 
+		// A page without progress would be requested again and again.
 		if to <= since {
 			return since, false, errGap
 		}

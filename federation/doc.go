@@ -47,7 +47,7 @@
 //	Run ─┬─ manage            starts and stops the loops of each active peering:
 //	     │    ├─ follow       one subscription for each stream; other nodes if it fails
 //	     │    ├─ tend         heads, gossiped messages, missing records, renewed chains
-//	     │    ├─ catchUp      pulls what heads announce
+//	     │    ├─ catchUp      pulls the pages that heads announce
 //	     │    └─ crossChecks  compares with other nodes' copies of the streams
 //	     ├─ sweeper           removes expired entries
 //	     ├─ Wiping            overwrites deleted records on disk

@@ -115,6 +115,7 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 		return false, errNoCase
 	}
 
+	// The file comes before the freeze, which is resumed from it after a stop.
 	if fresh, err = pr.cases.Add(conviction, evidence, news && origin.IsFrozen()); !fresh || err != nil {
 		return false, err
 	}
@@ -193,6 +194,7 @@ func (pr *prosecutor) enforce(ctx context.Context) {
 	for {
 		left := false
 		for _, pending := range pr.cases.Pending() {
+			// Sent before the domain has acted, because that may have to be retried for long.
 			if !pending.Shown {
 				pending.Shown = true
 				for _, n := range pr.toTell(pending.Conviction) {

@@ -45,6 +45,7 @@ func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
 
+	// The parts share the answers of one page, so that splitting it doesn't raise the bound on memory.
 	parts := slices.Collect(slices.Chunk(names, max(minPart, (len(names)+fetchParts-1)/fetchParts)))
 	found := make([]map[protocol.RecordName]recordgate.Fetched, len(parts))
 
@@ -102,6 +103,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 				break
 			}
 
+			// A holder that gave no record of these would give none again.
 			if len(got) == before {
 				break
 			}

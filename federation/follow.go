@@ -26,6 +26,8 @@ type follower struct {
 // origin's next node; when all have failed, it pulls from other domains and siblings.
 func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
 	b := newBackoff()
+
+	// Each round waits for the disk first, because no page can be accepted while it stalls.
 	for fails := 0; wait(ctx, fl.store.Disk.Answers(), 0); {
 		node, ok := origin.Contacts.Node(feed)
 
@@ -167,6 +169,7 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 			return replica.MissingPauseMost
 		}
 
+		// Records that came are no longer missing, so only the others are postponed.
 		origin.Postpone(st, wanted)
 		fl.peers.origins.Notify()
 

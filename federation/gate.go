@@ -112,6 +112,8 @@ func (v *verifiedMessage) parse(dialect signed.Dialect, typ string, payload []by
 
 	switch {
 	case err != nil:
+		// The audience of an unsupported page isn't known. The page passes as one of the mesh stream, to be
+		// refused as unsupported.
 		claim.Aud = directory.Mesh
 	case len(page.Digests) > protocol.MaxDigests:
 		err = errTooLarge

@@ -167,9 +167,8 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 	}
 }
 
-// refusalOf returns the gate's refusal of a message of which no origin accepts anything. Each kind
-// of message has its own header: a head that arrives before the peering is known here is no fault of
-// its sender.
+// refusalOf returns the gate's refusal of a message that no origin accepts. Each kind of message has
+// its own header: a head that arrives before the peering is known here is no fault of its sender.
 func (gf *gossipFeed) refusalOf(message replica.Pushed) (err error) {
 	switch text := message.Msg[1:]; message.Msg[0] {
 	case protocol.GossipHead:
@@ -325,6 +324,7 @@ func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, tol
 			gf.audience(gf.cfg.Domain))
 	}
 
+	// After a failure too: peers get the changes by their pulls.
 	return tip
 }
 
@@ -343,8 +343,8 @@ const senderBurst = 1000
 // senderRate limits one peer's gossiped messages (rule G6).
 var senderRate = limit.Rate{PerSecond: 200, Burst: senderBurst}
 
-// maxSenders bounds the domains whose rates are known. Only peers send, of which a domain
-// has fewer.
+// maxSenders bounds the domains whose rates are known. Only peers send, and a domain has fewer of
+// them.
 const maxSenders = 4096
 
 var errSender = errors.New("sender exceeds its message rate")

@@ -99,8 +99,8 @@ func (h holdings) ownRecords(to spiffeid.TrustDomain, names []protocol.RecordNam
 	}
 }
 
-// streamsOf returns another origin's streams of which the domain to may have records. They are looked
-// up once for a request, because their lock is held most of the time while one is pulled.
+// streamsOf returns another origin's streams whose records the domain to may have. They are looked up
+// once for a request, because their lock is held most of the time while one is pulled.
 func (h holdings) streamsOf(origin, to spiffeid.TrustDomain) (shown []store.StreamID) {
 	o := h.origins.Get(origin)
 	if o == nil {
@@ -139,6 +139,7 @@ func (h holdings) storedRecords(streams []store.StreamID,
 					return
 				}
 
+				// Find stops at its bound. The names behind it come with the next batch.
 				batch = batch[:len(records)]
 				for i, record := range records {
 					found[i] = cmp.Or(found[i], record)

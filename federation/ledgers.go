@@ -67,6 +67,7 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 			continue
 		}
 
+		// Noted only after a success, so that a failed attempt is repeated without a change of the position.
 		last, behind = at, 0
 
 		b.Reset()

@@ -46,7 +46,7 @@ func (m *Mesh) memory(ctx context.Context) {
 }
 
 // shedLargest takes the records of the largest origin that is shown out of the index. It collects
-// the garbage, so that the next look sees what that freed.
+// the garbage, so that the next look sees the freed memory.
 func (m *Mesh) shedLargest(used float64) {
 	var (
 		largest *replica.Origin

@@ -106,6 +106,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return errors.Join(m.saveClocks(), m.mirrors.Close(), st.Close())
 	})
 
+	// Records are judged by this node's dialect before load shows them.
 	if err = m.reopen(); err == nil {
 		err = m.load()
 	}
@@ -118,6 +119,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.reconcile()
 	m.judgeAll(m.ctx)
 
+	// Cases are resumed last, because evidence against an unknown origin is no case.
 	if cfg.Verifier != nil {
 		m.evidence.resume(pending)
 	}
@@ -228,6 +230,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, position dire
 	defer ask.Stop()
 
 	for {
+		// Taken before the position is read, so that no change is missed.
 		changed := m.peers.changedOf(td)
 
 		origin := m.origins.Get(td)
@@ -321,6 +324,7 @@ func (m *Mesh) manage(ctx context.Context) {
 		changed := m.cfg.Source.Changed()
 
 		for _, origin := range m.takePeerings() {
+			// Loops that still run could write the data again. Their end wakes this loop by m.halted.
 			if origin.Loops.Halt() && origin.Loops.Removing.CompareAndSwap(false, true) {
 				removals.Go(func() {
 					defer origin.Loops.Removing.Store(false)
@@ -363,6 +367,7 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 	ctx, origin.Loops.Stop = context.WithCancel(ctx)
 	origin.Loops.Done = make(chan struct{})
 	go func() {
+		// Deferred calls run in reverse: Done is closed before manage looks at it.
 		defer replica.Wake(m.halted)
 		defer close(origin.Loops.Done)
 
@@ -451,6 +456,7 @@ func (m *Mesh) know(td spiffeid.TrustDomain) *replica.Origin {
 // must have returned.
 func (m *Mesh) forget(origin *replica.Origin) {
 	if err := m.store.Forget(origin.Domain); err != nil {
+		// The origin stays known, so that manage tries again.
 		if !errors.Is(err, store.ErrStalled) {
 			m.cfg.Logger.Error("removing a former peer's registrations from disk failed", "origin",
 				origin.Domain.Name(), "err", err)

@@ -68,6 +68,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *re
 		return nil, nil, nil, nil, errNoRegistration
 	}
 
+	// Both streams may have the registration. The proof is for the entry that is shown.
 	aud := directory.Mesh
 	if e, ok := o.Shown.Index.Get(rid); ok && e.Received.Private {
 		aud = directory.Only(m.cfg.Domain)
@@ -113,6 +114,7 @@ func (m *Mesh) resigned(ctx context.Context, origin *replica.Origin, st *replica
 
 		err := m.store.Within(func() error { return m.keepResigned(origin, st, rid, held.Name(), rec) })
 		if err != nil {
+			// The caller gets the record all the same, and the next one requests it again.
 			m.cfg.Logger.Warn("storing a re-signed record failed", "origin", origin.Domain.Name(), "err", err)
 		}
 
@@ -128,6 +130,8 @@ func (m *Mesh) keepResigned(origin *replica.Origin, st *replica.Stream, rid dire
 	return origin.Change(func() error {
 		_, err := m.store.Change(st.Id, func(t *store.Tx) error {
 			now, err := t.Get(rid)
+
+			// A page may have changed the entry while its record was requested.
 			if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
 				return err
 			}
@@ -166,9 +170,9 @@ func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid direc
 	return record, page, keys, nil
 }
 
-// Staple returns what proves a registration of the own domain offline and shows that it was in
-// force just now: its record, a page of it alone that is signed now, and the attestation of the
-// key that signed both. The error is directory.NotFound or Unavailable.
+// Staple returns an offline proof that a registration of the own domain was in force just now: its
+// record, a page of it alone that is signed now, and the attestation of the key that signed both. The
+// error is directory.NotFound or Unavailable.
 func (m *Mesh) Staple(rid directory.RID) (record, page, attestation string, err error) {
 	digest, ok := m.cfg.Source.Current(rid, directory.Mesh)
 	if !ok || !digest.Live() {
@@ -186,6 +190,8 @@ func (m *Mesh) Staple(rid directory.RID) (record, page, attestation string, err 
 	}
 
 	doc, _, known := m.cfg.Keys.Keys(m.cfg.Domain)
+
+	// The three reads share no lock, so the registration may have changed between them.
 	if !ok || made == nil || !known || protocol.NameOf(made.Digests[0]) != protocol.NameOf(digest) {
 		return "", "", "", errChanging
 	}
@@ -253,6 +259,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 	values := url.Values{"origin": {origin.Name()}, "aud": {st.Id.Audience.String()},
 		"since": {strconv.FormatUint(held.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.Contacts.Nodes() {
+		// An answer counts only if it proves the stored state: a node may be ahead or behind.
 		if text, err := m.client.Get(ctx, n, protocol.PathPages, values, protocol.MaxPage); err == nil &&
 			m.proves(origin, text, rid, held) == nil {
 			return text, nil

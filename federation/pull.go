@@ -44,6 +44,8 @@ func (fl *follower) pullAll(ctx context.Context, origin *replica.Origin, feed *r
 		if done, err := fl.pullOn(ctx, run); err != nil {
 			return err
 		} else if done && since == 0 && node.Domain == origin.Domain {
+			// A relay without pages may lack them. Only a node of the origin can state that the stream is
+			// empty.
 			return origin.Emptied(feed)
 		} else if done {
 			return nil
@@ -74,6 +76,8 @@ type pullRun struct {
 // fourth is asked for. This uses the processors of both ends.
 func (fl *follower) pullOn(ctx context.Context, run pullRun) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
+
+	// cancel is deferred last and runs first: end waits for stages that may still wait to hand on a page.
 	all, end := fl.bring(ctx, run)
 	defer end()
 	defer cancel()
@@ -185,9 +189,10 @@ func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPa
 	}
 }
 
-// askFor pulls the page from since on. none is true if the node has none. The span of a page that
-// was received is ended once it is applied.
+// askFor pulls the page from since on. none is true if the node has no such page. The span of a
+// received page is ended once the page is applied.
 func (fl *follower) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
+	// The budget ends requests only. A page that came before its end is still applied.
 	ctx, whole := fl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
 	inside, step := span.Start(ctx, span.Ask)
 	text, err := fl.client.Page(inside, run.node, run.origin.Domain, run.feed.Aud, since)
@@ -264,6 +269,7 @@ func (fl *follower) pullFromAnother(ctx context.Context, origin *replica.Origin,
 
 	err := error(nil)
 	if feed == &origin.Mesh {
+		// The head comes first, because it names the epoch. The private stream has no head of its own.
 		err = fl.receiver.askHead(budget.asking, origin, node)
 	}
 
@@ -319,6 +325,7 @@ func (fl *follower) compact(ctx context.Context, origin *replica.Origin, feed *r
 		return
 	}
 
+	// A failure leaves the chain in use as it is. The next try begins another fresh one.
 	if err := fl.repull(ctx, origin, feed, st, node, weighs+compactSlack); err != nil {
 		fl.cfg.Logger.Debug("renewing a chain failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}

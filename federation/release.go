@@ -24,6 +24,7 @@ func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 		return nil
 	}
 
+	// The newest key document comes first, because a revocation in it lifts the conviction.
 	asked := m.receiver.newestKeys(ctx, origin)
 	id, holds, known, err := m.evidence.convictingStill(td)
 
@@ -39,6 +40,7 @@ func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 			silent = node.Base
 			m.cfg.Logger.Warn("asking another node for its evidence failed", "node", node.Base, "err", failed)
 		case evidence != nil:
+			// This node judges the evidence itself; the sibling's word is not enough.
 			if v, judged := m.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}

@@ -87,6 +87,8 @@ func (s *server) take(pool *limit.Shares, r *http.Request) (release func(), err 
 func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
+
+		// A refused node gets the header too, which gives it the reason.
 		if ok && isNode(id) {
 			s.tellStanding(w, id.TrustDomain())
 		}
@@ -483,6 +485,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return err
 	}
 
+	// A domain that isn't listed may have records of the own private stream to it; recordsOf chooses by stream.
 	if !s.peers.lists(origin, from) && origin != s.cfg.Domain {
 		return errNotListed
 	}
@@ -494,6 +497,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 
 	defer leave()
 
+	// A stalled disk is found out before a worker's place is taken, which the read would hold.
 	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
 		return unavailable(store.ErrStalled)
 	}

@@ -52,6 +52,7 @@ func (pr *prosecutor) tell(ctx context.Context, pending *evidence.Pending, node 
 	tries := 0
 
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		// One node is enough for a peer, so each try goes to the next. A sibling is tried itself.
 		to := node
 		if o := pr.origins.Get(node.Domain); o != nil {
 			if all := o.Contacts.Nodes(); len(all) > 0 {
@@ -80,6 +81,8 @@ func (pr *prosecutor) showEvidence(ctx context.Context, node protocol.Node, evid
 	defer res.Body.Close()
 
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10))
+
+	// Any other answer is taken for a verdict, which the same evidence would not change.
 	if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %s answers %s", errNotTaken, node.Base, protocol.Status(res))
 	}

@@ -90,6 +90,7 @@ func (s *subscription) next(ctx context.Context) (err error) {
 		return err
 	}
 
+	// The stream goes on after this page, or has a gap before it.
 	return s.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
 }
 
@@ -154,6 +155,7 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 
 	held, err := s.client.Hold(ctx, s.n, protocol.PathPages, values, protocol.MaxPage, min(ping, hold)+pingDelay)
 
+	// The stream is pulled from its beginning again, so this answer is to an outdated position.
 	if run.Err() != nil {
 		return "", issue, nil
 	}

@@ -34,6 +34,8 @@ func (m *Mesh) sweeper(ctx context.Context) {
 			}
 
 			if !next.IsZero() {
+				// The lower bound keeps a peer that spreads its deadlines from making the sweeper run all the
+				// time.
 				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)
 			}
 		}

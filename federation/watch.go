@@ -36,7 +36,7 @@ func (fl *follower) watch(ctx context.Context, origin *replica.Origin) {
 	for wait(ctx, nil, fl.cfg.Stretch.of(watchEvery)) {
 		status := origin.Status()
 
-		// A process that was stopped for a while has heard nobody meanwhile.
+		// A process that was stopped for a while took no answers meanwhile.
 		late := time.Since(ticked)-fl.cfg.Stretch.of(watchEvery) > fl.cfg.Stretch.of(lateTick)
 		if late && logged == peerUp {
 			origin.Answers.Excuse()
@@ -56,6 +56,7 @@ func (fl *follower) watch(ctx context.Context, origin *replica.Origin) {
 			now = peerUnknown // it answers again, and its head is on the way
 		}
 
+		// logged changes only with a line, so that a line that the limiter holds back is written later.
 		if now != logged && now != peerUnknown && lines.Allow() {
 			fl.logPhase(&status, logged, now)
 			logged = now
@@ -71,7 +72,7 @@ func (fl *follower) watch(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// A peerPhase is what a watch logs about a peer.
+// A peerPhase is the state of a peer by which a watch logs changes.
 type peerPhase string
 
 const (
@@ -137,9 +138,9 @@ func (fl *follower) logPhase(status *replica.PeerStatus, before, now peerPhase) 
 	}
 }
 
-// callAll asks all nodes of a peer at once whether they answer, and how they see this domain, so that
-// a peer of which one node answers is not called unreachable because others don't, nor a refusal
-// of one taken for the peer's. The first that answers is the one to follow from now on.
+// callAll asks all nodes of a peer at once whether they answer, and how they see this domain. A peer
+// thus isn't called unreachable while one node answers, and the refusal of one node isn't taken for
+// the peer's. The first node that answers is followed from then on.
 func (fl *follower) callAll(ctx context.Context, origin *replica.Origin) {
 	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(callTime))
 	defer cancel()

@@ -56,8 +56,8 @@ func (w *servingWork) end() {
 	}
 }
 
-// Write implements io.Writer for the part of an answer that is ready. After it has failed there is
-// nothing to read for the rest.
+// Write implements io.Writer for the part of an answer that is ready. It gives up the worker's place
+// while the caller takes that part. After a failure, it fails at once.
 func (w *servingWork) Write(data []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
