@@ -56,7 +56,7 @@ type Options struct {
 	// Leads says whether this member leads.
 	Leads func() bool
 	// Judge is called when another begins to write a snapshot. It returns the function that reads it to
-	// its end and refuses what must not become one of the disk's; nil judges nothing. It may be nil.
+	// its end and refuses one that must not become the disk's; nil judges nothing. It may be nil.
 	Judge func() func(io.Reader) error
 	// Wrap, if not nil, wraps the log, so that a test can make writes fail.
 	Wrap func(raft.LogStore) raft.LogStore
