@@ -25,15 +25,15 @@ type Record struct {
 	H     directory.Hash `cbor:"5,keyasint"`
 	Agent string         `cbor:"6,keyasint"`
 	Until int64          `cbor:"7,keyasint"` // Unix seconds: when another one followed, or the end
-	// Kept is what state.Keep makes of the statement; nil once it was pruned.
+	// Kept is the result of state.Keep for the statement; nil once it was pruned.
 	Kept []byte `cbor:"8,keyasint,omitempty"`
 }
 
-// maxWaiting bounds the contents that wait in memory for a disk that takes none.
+// maxWaiting bounds the contents that wait in memory while the disk takes no writes.
 const maxWaiting = 64 << 20
 
-// A Store is the history on one member's disk. What is added is written within a second, in
-// the order in which it was added. It is safe for concurrent use.
+// A Store is the history on one member's disk. Added statements are written within a second, in
+// the order in which they came. It is safe for concurrent use.
 type Store struct {
 	path string
 
@@ -111,7 +111,7 @@ func (s *Store) update(change func(*bbolt.Tx) error) error {
 	return s.db.Update(change)
 }
 
-// Close writes what is waiting, and closes the store, if it was opened.
+// Close writes the waiting statements, and closes the store, if it was opened.
 func (s *Store) Close() error {
 	if !s.isOpen() {
 		return nil
@@ -132,8 +132,8 @@ func (s *Store) isOpen() bool {
 	return s.db != nil
 }
 
-// Add takes statements that have ended. It doesn't wait for the disk. If that takes none for so long that too
-// much waits, what is added is dropped: it is in Raft's log, which is not cut until it is in the history.
+// Add takes statements that have ended. It doesn't wait for the disk. If too much waits, statements
+// are dropped: they are in Raft's log, which is not cut until they are in the history.
 func (s *Store) Add(past []state.Past) {
 	if len(past) == 0 {
 		return
@@ -153,7 +153,7 @@ func (s *Store) Add(past []state.Past) {
 	}
 }
 
-// take returns what is waiting to be written.
+// take returns the statements that wait to be written.
 func (s *Store) take() (waiting []state.Past, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Store) putBack(past []state.Past, bytes int) {
 	s.bytes += bytes
 }
 
-// Flush writes all that was added. What fails is written by the next Flush.
+// Flush writes all waiting statements. A failed write is repeated by the next Flush.
 func (s *Store) Flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -473,8 +473,8 @@ func (s *Store) setLacks(lacks bool) {
 	s.lacks = lacks
 }
 
-// Copied notes that all statements are here that other members have. If one of them lacks none, none is
-// missing.
+// Copied notes that this store has the statements of all other members. whole says that one of them lacks
+// no statement.
 func (s *Store) Copied(whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -487,7 +487,7 @@ func (s *Store) Copied(whole bool) {
 var errDropped = errors.New("statements are missing in the history that only the log has; free space on the disk, " +
 	"and restart this node")
 
-// Saved writes what was added, before a snapshot is written: the log is cut after it.
+// Saved writes the waiting statements before a snapshot is written, because the log is cut after it.
 func (s *Store) Saved(at Position) error {
 	if err := s.Flush(); err != nil {
 		return err
