@@ -106,7 +106,7 @@ type VouchAnswer struct {
 	Member bool `cbor:"1,keyasint"`
 }
 
-// A DecisionRequest asks a member what operators have decided, as far as it has applied that.
+// A DecisionRequest asks a member for the decisions of operators, as far as it has applied them.
 type DecisionRequest struct {
 	Entry uint64 `cbor:"1,keyasint,omitempty"` // and whether it has applied this entry of the log
 }
