@@ -35,7 +35,7 @@ var keys = map[string]string{
 	"server-addr": "address",
 }
 
-// ordinary are the beginnings of lines about what happens in every election, and of the requests
+// ordinary are the beginnings of lines that come with every election, and with requests
 // that fail while a member is away. The node logs its leader, and a leader the silent members.
 var ordinary = []string{
 	"rejecting pre-vote request", "rejecting vote request", "rejecting appendEntries request", "duplicate requestVote",
@@ -51,7 +51,7 @@ var ordinary = []string{
 var connectionLines = []string{"failed to decode incoming command", "failed to flush response",
 	"failed to accept connection", "failed to send response"}
 
-// isOrdinary reports whether a line is about what happens in every election and with every member that
+// isOrdinary reports whether a line comes with every election, or with every member that
 // stops. A silent member is logged by its leader.
 func isOrdinary(msg string, args []any) bool {
 	if msg == "failed to contact" || slices.ContainsFunc(ordinary, func(begin string) bool {
