@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// decided are the commands that put in force what operators have decided of peerings and admissions: the
+// decided are the commands that put the decisions of operators on peerings and admissions in force: the
 // newest command of an operator, and after it those by which nodes went on. A member that gets the state in
 // a snapshot judges it by them.
 type decided map[string][]Command
@@ -17,7 +17,7 @@ type decided map[string][]Command
 // maxDecided bounds the commands of one decision. Nodes go on with a peering three times at most.
 const maxDecided = 8
 
-// decidedKey returns by what the commands of a decision are kept; empty for a command without any.
+// decidedKey returns the key of the commands of a decision; empty for a command without one.
 func decidedKey(command *Command) string {
 	switch {
 	case command.Peer != nil:
@@ -62,7 +62,7 @@ func (s *State) keepDecided(command *Command) {
 	}
 }
 
-// inForce returns the commands of what is in force in a state.
+// inForce returns the commands of the decisions that are in force in a state.
 func (d decided) inForce(s *State) decided {
 	kept := decided{}
 	keep := func(key string) {
@@ -82,7 +82,7 @@ func (d decided) inForce(s *State) decided {
 	return kept
 }
 
-// list returns the commands in the order of what they are of, and of the log.
+// list returns the commands in the order of their keys, and then of the log.
 func (d decided) list() (all []Command) {
 	for _, key := range slices.Sorted(maps.Keys(d)) {
 		all = append(all, d[key]...)
@@ -152,7 +152,7 @@ func (s *State) checkPeering(had *State, before, peering directory.Peering, chec
 	key := "peer " + peering.Domain.Name()
 	steps, known := s.decided[key], had.decided[key]
 
-	// Behind the commands that had has there are those of nodes alone.
+	// Commands behind those of had are the nodes' own.
 	if len(known) > 0 && len(steps) >= len(known) && sameProof(steps[0].Origin, known[0].Origin) {
 		steps = steps[len(known):]
 	}

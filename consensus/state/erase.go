@@ -70,8 +70,8 @@ func (e *Erasures) erase(erase *Erase) (directory.Outcome, error) {
 	return directory.Outcome{RID: erase.RID}, nil
 }
 
-// succeed takes over the erasures of a domain's state live, and ends what a backup from before them brings
-// back.
+// succeed takes over the erasures of a domain's state live, and ends the registrations that a backup from
+// before them brings back.
 func (e *Erasures) succeed(live *Erasures) {
 	for _, one := range live.queue {
 		e.add(one)

@@ -51,7 +51,7 @@ func (s *State) Restored(had *State) bool {
 	return s.history.epoch != had.history.epoch || s.history.sealed != had.history.sealed
 }
 
-// A Decision identifies what operators have decided: the policy, the peerings and the admissions. Bundles
+// A Decision identifies the decisions of operators: the policy, the peerings and the admissions. Bundles
 // of peers are not among it, because nodes refresh them.
 type Decision struct {
 	Epoch    uint64         `cbor:"1,keyasint"`
@@ -60,7 +60,7 @@ type Decision struct {
 	Admitted directory.Hash `cbor:"4,keyasint,omitzero"` // the nodes that may join
 }
 
-// Decision returns what is decided.
+// Decision returns the identity of the decisions in force.
 func (s *State) Decision() Decision {
 	admitted, err := Marshal([]any{s.members.Admissions(), s.members.Standing()})
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 )
 
 // An openOffer is an offer that has not ended. It is never modified. Other contents than the
-// offered ones void it: it stays until it ends, so that an acceptance is told the reason.
+// offered ones void it: it stays until it ends, so that an acceptance fails with the reason.
 type openOffer struct {
 	RID       directory.RID      `cbor:"1,keyasint"`
 	Owner     directory.Identity `cbor:"2,keyasint"`

@@ -14,7 +14,7 @@ type Origin struct {
 	From spiffeid.ID `cbor:"1,keyasint"`
 	// Operator is nil for a command that no operator ordered.
 	Operator *OperatorRequest `cbor:"2,keyasint,omitempty"`
-	// Mark is by what the process of From knows that it sent the request; apply doesn't look at it.
+	// Mark is the mark by which the process of From knows its request; apply doesn't look at it.
 	Mark []byte `cbor:"3,keyasint,omitempty"`
 	// Judged is the time, in Unix milliseconds, at which the leader has judged an operator's command, and Policy
 	// the version of the policy by which it has: every member judges it by the same.
@@ -103,7 +103,7 @@ func (o *Origin) proof() *Spend {
 	return &Spend{Proof: o.Operator.ProofID, Until: o.Operator.ProofUntil + int64(JudgedFor/time.Second)}
 }
 
-// An Order is an operator's command whose effect is none of the log's: a change of the Raft
+// An Order is an operator's command whose effect is not in the log itself: a change of the Raft
 // configuration, or of one node, or of many registrations by commands of their own. It
 // precedes the effect.
 type Order struct {
@@ -111,7 +111,7 @@ type Order struct {
 	Target string `cbor:"2,keyasint,omitempty"`
 }
 
-// Change returns what a command changes that only an operator orders, or a node by itself
+// Change returns the change of a command that only an operator orders, or a node by itself
 // where an operator could; ok is false for all other commands.
 func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // policyText is the text of the domain's policy and its version: the revision at which
-// it came into force, 0 for the built-in policy. With it is what a member that gets it in a snapshot
-// needs to judge it: the operator's request, and which policies it was to replace.
+// it came into force, 0 for the built-in policy. A member that gets it in a snapshot judges it
+// by the operator's request and the policies that it was to replace.
 type policyText struct {
 	Text     []byte    `cbor:"1,keyasint"`
 	Revision uint64    `cbor:"2,keyasint"`

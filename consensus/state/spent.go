@@ -133,7 +133,7 @@ func (o *ordered) spend(proof *Spend, now int64) {
 	}
 }
 
-// take adds what other has used.
+// take adds the proofs that other has used.
 func (o *ordered) take(other *ordered) {
 	o.spent.take(&other.spent)
 	o.forgotten = max(o.forgotten, other.forgotten)

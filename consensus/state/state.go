@@ -108,7 +108,7 @@ func (s *State) Registrations() *Registrations { return &s.registrations }
 // Offers returns the open offers of ownership.
 func (s *State) Offers() *Offers { return &s.offers }
 
-// Witness returns what the domain has cosigned, and who has cosigned its ledger.
+// Witness returns the logs that the domain has cosigned, and the cosignatures of its ledger.
 func (s *State) Witness() *Witness { return &s.witness }
 
 // Erasures returns the registrations whose contents are erased.
@@ -275,7 +275,7 @@ func (s *State) admits(command *Command) error {
 	return s.CheckProof(command.Origin)
 }
 
-// conclude uses up the proofs of a command, and records what it has changed since before.
+// conclude uses up the proofs of a command, and records its changes since before.
 func (s *State) conclude(command *Command, before mark, err error) {
 	// An operator's proof is used up by a command that succeeds, so that a command that
 	// another precedes can be prepared again.

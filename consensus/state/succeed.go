@@ -90,13 +90,13 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.restoredBy = by
 }
 
-// A Loss is what the restore of a backup takes from a domain.
+// A Loss is the loss of a domain by the restore of a backup.
 type Loss struct {
 	Made    int // registrations that were made since the backup: they end
 	Changed int // registrations with other contents or another owner since: they are set back
 	Removed int // registrations that were removed or have ended since: they come back
 	Lapsed  int // registrations whose deadline in the backup has passed: they end
-	// Exported is how many registrations of the backup peers had. They drop each until its owner
+	// Exported is how many registrations of the backup were exported to peers. They drop each until its owner
 	// refreshes it (rules P2, P3).
 	Exported int
 }
@@ -104,7 +104,7 @@ type Loss struct {
 // Changes returns how many registrations are not as they were.
 func (l Loss) Changes() int { return l.Made + l.Changed + l.Removed + l.Lapsed }
 
-// LossBy returns what a domain in the state live loses by the restore of old. A domain without
+// LossBy returns the loss of a domain in the state live by the restore of old. A domain without
 // registrations, such as a new one, loses nothing.
 func LossBy(live, old *State) (loss Loss) {
 	if live.registrations.Len() == 0 {

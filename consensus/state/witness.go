@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds of what a witness remembers.
+// Bounds of the memory of a witness.
 const (
 	// MaxCosignedLogs bounds the logs of which this domain has cosigned a checkpoint. A witness that
 	// forgot a log would cosign another branch of it, so a full one takes no new log.
@@ -50,7 +50,7 @@ type Witnessed struct {
 	At    int64          `cbor:"5,keyasint,omitempty"` // set by apply: Unix seconds of committed time
 }
 
-// A Witness has what the domain has cosigned of other logs, and the cosignatures of its own.
+// A Witness has the checkpoints of other logs that the domain has cosigned, and the cosignatures of its own.
 type Witness struct {
 	history *History
 	members *Membership
@@ -184,7 +184,7 @@ func (w *Witness) all() []CosignedLog {
 	return all
 }
 
-// take takes over what other has cosigned further.
+// take takes over the logs that other has cosigned further.
 func (w *Witness) take(other *Witness) {
 	for _, log := range other.all() {
 		name, epoch := lineage(log.Origin)
