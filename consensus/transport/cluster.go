@@ -81,7 +81,7 @@ type Options struct {
 	// Vouched asks the known voters.
 	Votes   func(spiffeid.ID) bool
 	Vouched func(context.Context, spiffeid.ID) bool
-	// Claim returns what this node says of its history. Judge refuses a client of another one. Nil
+	// Claim returns this node's word on its history. Judge refuses a client of another one. Nil
 	// claims nothing and accepts all.
 	Claim func() Claim
 	Judge func(spiffeid.ID, Claim) error

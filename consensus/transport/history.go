@@ -34,7 +34,7 @@ func HistoryOf(data []byte) (name History) {
 	return name
 }
 
-// A Claim is what a node says of its history in a handshake.
+// A Claim is a node's word on its history in a handshake.
 type Claim struct {
 	History History
 	Voter   bool

@@ -108,7 +108,7 @@ func (t RaftTransport) admit(from spiffeid.ID, rpc raft.RPC) bool {
 }
 
 // refuse answers a message with an error, behind the snapshot that comes with it: the library's server
-// would take what is left of it for the next message.
+// would take the rest of it for the next message.
 func refuse(rpc raft.RPC, err error) {
 	if rpc.Reader != nil {
 		_, _ = io.Copy(io.Discard, rpc.Reader)
