@@ -25,7 +25,7 @@ type Change struct {
 	Silent bool
 }
 
-// changeOf returns what a command changes that a member brought; ok is false if no member brought it. The
+// changeOf returns the change of a command that a member brought; ok is false if no member brought it. The
 // state is that after the command. A traced one is Silent: audit logs have it from the CommandFeed.
 func changeOf(command *state.Command, result *state.Result, registrations *state.Registrations) (change Change,
 	ok bool) {

@@ -21,7 +21,7 @@ type clocks struct {
 	presence presence
 	jumps    jumpWatch
 	agreed   agreement
-	keeps    atomic.Bool  // the domain's time: this member has stamped, or was told the time
+	keeps    atomic.Bool  // the domain's time: this member has stamped, or has the time from another
 	corrects atomic.Bool  // as a leader it has confirmed a step back that is not in the log yet
 	ordered  atomic.Int64 // the step of this leader's clock that an operator has confirmed; 0 for none
 
@@ -140,7 +140,7 @@ func (c *clocks) guarded() time.Time {
 // committed returns the time of the last entry.
 func (c *clocks) committed() time.Time { return time.UnixMilli(c.replica.committed()) }
 
-// hear notes what a follower says of its clock. A leader that has just started, and hasn't seen a
+// hear notes a follower's word on its clock. A leader that has just started, and hasn't seen a
 // step of the clocks therefore, takes the time from a follower that keeps it.
 func (c *clocks) hear(from spiffeid.ID, request *message.PresenceRequest) {
 	if request.Kept != 0 && !c.keeps.Load() {
@@ -158,7 +158,7 @@ func (c *clocks) keep(at int64) {
 	}
 }
 
-// presenceRequest is what this member says of its clock to its leader.
+// presenceRequest returns this member's word on its clock, for its leader.
 func (c *clocks) presenceRequest(now time.Time) *message.PresenceRequest {
 	request := &message.PresenceRequest{Time: now.UnixMilli()}
 	if c.keeps.Load() {
@@ -315,7 +315,7 @@ func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	return offsets[(len(offsets)-1)/2], len(offsets)-1 >= more
 }
 
-// agree reports whether all members that were heard of late, and a majority, have our clock's time.
+// agree reports whether all members with recent readings, and a majority, have our clock's time.
 func (p *presence) agree(now time.Time) bool {
 	_, known := p.offset(now, time.Time{})
 

@@ -13,8 +13,8 @@ import (
 
 // checkCommand refuses an operator's command that no operator has proven, and a farewell that the peer's
 // operator has not. It is judged at the time at which the leader has judged it, which is near its committed
-// time, and by the policy that its origin names: apply refuses it under another one. pending is what
-// entries on their way into the state put in force; nil if there are none.
+// time, and by the policy that its origin names: apply refuses it under another one. pending are the
+// policies of entries on their way into the state; nil if there are none.
 func checkCommand(cfg *Config, replica *Replica, command *state.Command, committed int64, pending pending) error {
 	order, traced := directory.OperatorCommand{}, false
 	order.OperatorChange, traced = command.Change()
@@ -151,7 +151,7 @@ func (i *inspector) confirmedDecision(from spiffeid.ID, decided state.Decision) 
 	})
 }
 
-// answerDecision answers another member what operators have decided, as applied here, and the hash of an
+// answerDecision answers another member with the decisions of operators, as applied here, and the hash of an
 // entry of the log if it is committed here.
 func (i *inspector) answerDecision(request *message.DecisionRequest) *message.DecisionAnswer {
 	answer := &message.DecisionAnswer{Decision: i.replica.decision()}

@@ -30,7 +30,7 @@ type Subject struct {
 	Visibility directory.Visibility
 }
 
-// A Proposal is what a caller would register, about which policy is asked.
+// A Proposal is the contents of a registration about which policy is asked.
 type Proposal struct {
 	Caller directory.Identity
 	// Owner is the caller, or on whose behalf it registers.
@@ -55,11 +55,11 @@ type Config struct {
 	// Resolve returns the addresses of a host name in Join. A name with several stands for as
 	// many nodes. nil resolves nothing: Dial gets the name.
 	Resolve func(ctx context.Context, host string) ([]string, error)
-	// Expect is with how many nodes, found at Join, a domain is begun where none of
-	// them is in one: 0, where this node waits for a domain, or 1, 3 or 5.
+	// Expect is the number of nodes, found at Join, that begin a domain if no node of
+	// them is in one: 1, 3 or 5, or 0 if this node waits for a domain.
 	Expect int
-	// BeginWithout are addresses in Members or Join at which no node has a history, as an operator
-	// says: those whose disks are lost. Nodes with empty disks begin a domain without asking there.
+	// BeginWithout are addresses in Members or Join at which no node has a history, by an operator's
+	// word: those whose disks are lost. Nodes with empty disks begin a domain without asking there.
 	BeginWithout []string
 	// Reader makes a node that joins a member without a vote, for good.
 	Reader bool
@@ -91,7 +91,7 @@ type Config struct {
 	Grants func(Subject) []directory.Grant
 	// Commission reports whether an identity may change registrations that others own, and Permit
 	// whether policy permits the contents of a registration. The leader asks both about changes that
-	// other members bring, whose word counts for the caller's identity alone. Nil permits what they say.
+	// other members bring, whose word counts for the caller's identity alone. Nil trusts their word.
 	Commission func(caller directory.Identity) bool
 	Permit     func(Proposal) error
 	// Basis identifies the inputs of Grants besides the domain's policy and peerings: members
@@ -107,7 +107,7 @@ type Config struct {
 	// CheckOperator refuses an operator's command whose request or proof does not hold, before it
 	// is proposed. Nil accepts all.
 	CheckOperator func(directory.OperatorCommand) error
-	// Misconduct gets what this member has refused of others, because the key of one may be stolen. It
+	// Misconduct gets the misconduct of other members, because the key of one may be stolen. It
 	// must not block. Nil drops it.
 	Misconduct func(Misconduct)
 	// CheckFarewell refuses a farewell of a peer that its operator has not proven, at a time. Nil accepts all.
@@ -142,7 +142,7 @@ type Config struct {
 	Tracer       *span.Tracer // nil records nothing
 
 	reads  Versions                          // zero is this build's; a test may play an earlier release
-	sent   func(message []byte) []byte       // nil; a test may change what is sent to members
+	sent   func(message []byte) []byte       // nil; a test may change messages to members
 	clock  func() time.Time                  // nil is the wall clock of Clock; a test may set it wrong
 	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }

@@ -140,14 +140,14 @@ func (c *contacts) state(id spiffeid.ID) (ContactState, time.Time) {
 	case time.Since(heard) <= SilentAfter:
 		return ContactAlive, heard
 	case c.since.IsZero() || heard.IsZero() && time.Since(c.since) <= SilentAfter:
-		return ContactUnknown, time.Time{} // what it heard in an earlier term says nothing
+		return ContactUnknown, time.Time{} // contacts of an earlier term say nothing
 	}
 
 	return ContactSilent, heard
 }
 
-// follow notes whether this member follows a leader. What it received before it began to exchange
-// messages with all others says nothing, unless it is of the last moments.
+// follow notes whether this member follows a leader. Contacts from before it began to exchange
+// messages with all others count only if they are of the last moments.
 func (c *contacts) follow(follows bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

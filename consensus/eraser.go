@@ -18,7 +18,7 @@ type eraser struct {
 	next   time.Time // when the snapshot is tried again
 }
 
-// step does what can be done now. It is called every second.
+// step takes the steps that are possible now. It is called every second.
 func (e *eraser) step(m *member) {
 	kept := m.replica.history
 

@@ -30,7 +30,7 @@ type histories struct {
 	others map[spiffeid.ID]transport.Claim // nodes with another history
 }
 
-// claim is what this node says of its history in handshakes.
+// claim returns this node's word on its history, for handshakes.
 func (h *histories) claim() transport.Claim {
 	me, joined := h.group.server(h.cfg.Node)
 

@@ -22,13 +22,13 @@ type Misconduct struct {
 	Err  error
 }
 
-// A MisconductKind is what a refused message is about.
+// A MisconductKind is the kind of fault of a refused message.
 type MisconductKind string
 
 // The kinds of misconduct.
 const (
 	BadEntry    MisconductKind = "entry"    // an entry of the log that this release can't read or apply
-	BadHistory  MisconductKind = "history"  // what contradicts entries that this member has applied
+	BadHistory  MisconductKind = "history"  // entries other than those that this member has applied
 	BadSnapshot MisconductKind = "snapshot" // a snapshot that can't be read, or contradicts this member's state
 	BadSender   MisconductKind = "sender"   // a message in the name of another member
 	BadTerm     MisconductKind = "term"     // a term that no elections lead to
@@ -41,8 +41,8 @@ func MisconductKinds() []MisconductKind {
 	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm, BadCommand, BadLedger}
 }
 
-// An inspector judges what other members send to Raft before Raft has it. Raft stores what it gets and
-// acknowledges it, and what is committed is applied at each start again: an entry that can't be applied
+// An inspector judges the messages of other members to Raft before Raft has them. Raft stores and
+// acknowledges entries, and committed ones are applied at each start again: an entry that can't be applied
 // would end this member for good.
 type inspector struct {
 	*member
@@ -177,8 +177,8 @@ func (i *inspector) checkAppend(from spiffeid.ID, message *raft.AppendEntriesReq
 
 var errRefusedLeader = errors.New("this member refuses entries of that leader")
 
-// checkEntries refuses entries that this member could not apply, or store, those that contradict what is
-// committed, and those with operators' commands that are not proven.
+// checkEntries refuses entries that this member could not apply, or store, those that contradict
+// committed ones, and those with operators' commands that are not proven.
 func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRequest) error {
 	committed := uint64(0)
 	if running := i.group.running.Load(); running != nil {
@@ -270,7 +270,7 @@ func (i *inspector) checkEntry(entry *raft.Log) (*state.Batch, error) {
 }
 
 // checkVersions refuses a command that would put a version in force that this member doesn't read. The
-// state refuses that as long as it has this member's own word on what it reads.
+// state refuses that as long as it has this member's own word on its versions.
 func (i *inspector) checkVersions(command *state.Command, index uint64) error {
 	switch member := command.Member; {
 	case member != nil && member.ID == i.cfg.Node && member.Gone:
@@ -335,8 +335,8 @@ func checkConfiguration(data []byte) (err error) {
 	return nil
 }
 
-// checkInstall refuses the announcement of a snapshot that can't be installed, or is behind what this
-// member has applied.
+// checkInstall refuses the announcement of a snapshot that can't be installed, or is behind this
+// member's state.
 func (i *inspector) checkInstall(message *raft.InstallSnapshotRequest) error {
 	if message.SnapshotVersion != raft.SnapshotVersionMax {
 		return misconduct(BadSnapshot, "a snapshot has the library's version %d", message.SnapshotVersion)
@@ -387,9 +387,9 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 	}
 }
 
-// checkSnapshot refuses the state of a snapshot that contradicts what this member has applied, or that has
+// checkSnapshot refuses the state of a snapshot that contradicts this member's state, or that has
 // decisions of operators which neither a proof nor another voter confirms. A node that has just been let
-// in knows neither a state nor a voter, and takes what its domain sends it.
+// in knows neither a state nor a voter, and takes the state that its domain sends it.
 func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
 	had := i.replica.outline()
 	if err := next.Follows(had); err != nil {

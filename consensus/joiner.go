@@ -32,7 +32,7 @@ type joiner struct {
 	terms     *terms
 	diskWatch *diskWatch
 	joins     *admitter
-	mistakes  map[string]string // by address, what was logged of it
+	mistakes  map[string]string // by address, the advice that was logged
 }
 
 // ask sends a join request to an address and returns the node that answered.
@@ -76,8 +76,8 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 	return id, answer, err
 }
 
-// A mistakeError says what an operator has to correct before an address of a join request is that of a
-// node of this domain. Waiting doesn't change it.
+// A mistakeError has the advice by which an operator corrects an address of a join request that is not that of
+// a node of this domain. Waiting doesn't change it.
 type mistakeError struct {
 	address, advice string
 	err             error
@@ -152,7 +152,7 @@ func (j *joiner) joinAddresses(ctx context.Context) []string {
 
 		found, err := j.cfg.Resolve(ctx, host)
 		if err != nil || len(found) < 2 {
-			found = []string{host} // the connection says what is wrong
+			found = []string{host} // the connection's failure has the reason
 		}
 
 		for _, each := range found {
@@ -247,7 +247,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 }
 
 // logMistakes logs each mistake of the configuration once, and at once: a node that starts is silent
-// about what may pass. Addresses that only another node names are not the configuration's.
+// about failures that may pass. Addresses that only another node names are not the configuration's.
 func (j *joiner) logMistakes(answers *survey, listed []string) {
 	for _, err := range answers.failures() {
 		var mistake *mistakeError
@@ -382,7 +382,7 @@ func (j *joiner) run() {
 	}
 }
 
-// waiting says for what this node waits, which is no member as its configuration says. An operator has to
+// waiting returns the message of a node that is not the member that its configuration says. An operator has to
 // act on a warning.
 func (j *joiner) waiting() (slog.Level, string) {
 	_, is := j.group.server(j.cfg.Node)

@@ -77,7 +77,7 @@ type Leader struct {
 	orders     orderDesk
 	operator   operator
 
-	moves    map[spiffeid.ID]move            // what members ask for; guarded by the seats
+	moves    map[spiffeid.ID]move            // by member; guarded by the seats
 	underWay map[raft.ServerID]chan struct{} // each holds one notice under way; of notifyLoop alone
 	end      func()                          // ends the term and waits for its goroutines
 }
@@ -190,7 +190,7 @@ func (l *Leader) lead() {
 	l.tendGrants()
 }
 
-// prepareTerm does what precedes the first command of others.
+// prepareTerm takes the steps before the first command of others.
 func (l *Leader) prepareTerm() error {
 	if err := l.barrier(); err != nil {
 		return err

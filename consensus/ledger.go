@@ -201,7 +201,7 @@ const (
 	mendWithin = 10 * time.Second
 )
 
-// run completes this copy of the log at hand: with what is on disk, or from other members.
+// run completes this copy of the log at hand: with the entries on disk, or from other members.
 func (l *Ledger) run() {
 	ticker := time.NewTicker(mendEvery)
 	defer ticker.Stop()

@@ -300,7 +300,7 @@ func (o *operator) confirmClock(ctx context.Context, req *message.Request) (dire
 }
 
 // mayRemove refuses to remove a voter without which the domain could not write: a majority of the
-// remaining voters must answer now. What this leader heard of them before does not count.
+// remaining voters must answer now. Their earlier contacts with this leader do not count.
 func (o *operator) mayRemove(ctx context.Context, id spiffeid.ID) error {
 	all := o.group.servers()
 

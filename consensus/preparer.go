@@ -473,7 +473,7 @@ func (p *preparer) prepareAccept(r *message.Offer, forwarded bool) (*state.Comma
 	return &state.Command{Accept: accept}, nil
 }
 
-// forOwner decides the grants of a registration for a new owner and begins what is made of its
+// forOwner decides the grants of a registration for a new owner and begins the Made of its
 // contents, which are those of the statement about which policy was asked.
 func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, statement uint64,
 	forwarded bool) (state.Granted, *state.Made, error) {

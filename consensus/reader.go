@@ -172,7 +172,7 @@ func (r *reader) confirmsTerm(ctx context.Context, gate chan struct{}, member Me
 }
 
 // poll returns nil once a majority of the voters has said, asked from now on,
-// that it is in this term. Who says so has not voted for a later leader yet.
+// that it is in this term. A voter that says so has not voted for a later leader yet.
 func (r *reader) poll(ctx context.Context, term uint64) error {
 	others, missing := r.group.voters()
 	ctx, cancel := context.WithCancel(ctx)
@@ -207,7 +207,7 @@ func (r *reader) poll(ctx context.Context, term uint64) error {
 }
 
 // readPosition returns a position that has all that was acknowledged before the
-// call. Who leads may be unclear for a moment, so it tries for as long as a
+// call. The leader may be unknown for a moment, so it tries for as long as a
 // question may take.
 func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 	began := time.Now()
@@ -274,7 +274,7 @@ func (q *sharedQuestion) join(ctx context.Context) (directory.Position, error) {
 	}
 }
 
-// answer puts the question again and again, as long as somebody asks.
+// answer puts the question again and again, as long as callers wait.
 func (q *sharedQuestion) answer(ctx context.Context, question func() (directory.Position, error)) {
 	for {
 		select {

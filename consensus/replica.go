@@ -153,8 +153,8 @@ func (r *Replica) check(refuses func(*state.State) error) error {
 	return refuses(r.state)
 }
 
-// use is view while nothing else reads the state, for what changes how it is kept: a copy that is
-// shared, a queue that is looked through. It must not change what the log determines.
+// use is view while no one else reads the state, for a call that changes how it is kept: a copy that is
+// shared, a queue that is looked through. It must not change contents that the log determines.
 func (r *Replica) use(use func(*state.State)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,8 +309,8 @@ func (r *Replica) StandingAdmissions() (patterns []string, most []uint32) {
 }
 
 // Agreed returns a channel that is closed at the next change of anything besides
-// registrations: keys, peerings, policy, members, the history's beginning. Who looks at
-// such alone is not woken by every log entry. Take it as Changed's.
+// registrations: keys, peerings, policy, members, the history's beginning. A reader of these
+// alone is not woken by every log entry. Take it as Changed's.
 func (r *Replica) Agreed() <-chan struct{} {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -500,7 +500,7 @@ func (r *Replica) statementFormat() int {
 	return int(r.Written().Format(signed.StructureStatement))
 }
 
-// declared reports whether the state has this member's own word on what it reads.
+// declared reports whether the state has this member's own word on the versions that it reads.
 func (r *Replica) declared() bool {
 	_, ok := r.member(r.config.Node)
 
@@ -572,7 +572,7 @@ func (r *Replica) owned(rid directory.RID, caller directory.Identity, any bool, 
 	return r.state.Registrations().Owned(rid, caller, any, ifMatch)
 }
 
-// decision returns what operators have decided, as applied here.
+// decision returns the decisions of operators, as applied here.
 func (r *Replica) decision() state.Decision {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -742,7 +742,7 @@ func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
 // fsmSnapshot lets the Raft library write a snapshot.
 type fsmSnapshot struct {
 	snapshot *state.Snapshot
-	before   func() error // what the log before the snapshot must not be needed for any more
+	before   func() error // writes the data for which the log before the snapshot was needed
 }
 
 // Persist implements raft.FSMSnapshot.

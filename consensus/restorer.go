@@ -194,7 +194,7 @@ func (r *restorer) mayRestore(live, old *state.State, loss state.Loss, options R
 			old.History().Position().Revision, uint64(maxRestoredRevision))
 	}
 
-	// Counters and time of a domain never go back, so what is taken here stays for good.
+	// A restore never sets counters and time back, so those of a backup stay for good.
 	committed := time.UnixMilli(old.History().Now())
 	if committed.Sub(r.cfg.Clock.Now()) > maxRestoredAhead {
 		return directory.Refuse(directory.Conflict,

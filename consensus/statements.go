@@ -14,8 +14,8 @@ import (
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
-// A statementKeeper writes the history of registrations to disk, copies from other members what came
-// with a snapshot of theirs, and prunes what is old.
+// A statementKeeper writes the history of registrations to disk and prunes its old contents. After a
+// snapshot of another member it copies the history from the others.
 type statementKeeper struct {
 	member *member
 	logs   *Ledger
@@ -108,7 +108,7 @@ func (k *statementKeeper) run() {
 }
 
 // copyAll copies the history of a member that has all of it, or what all the others have: after the restore
-// of a backup nobody has more.
+// of a backup no member has more.
 func (k *statementKeeper) copyAll() error {
 	var (
 		errs  []error

@@ -327,7 +327,7 @@ type batchHeader struct {
 	Time    int64 `cbor:"2,keyasint"`
 }
 
-// newestCommands returns the newest log entry with commands; the zero values if it is none of the last
+// newestCommands returns the newest log entry with commands; the zero values if it is not among the last
 // lookBack entries, or can't be read: Raft reads it again, and reports the defect.
 func newestCommands(disk *disk.Disk) (entry raft.Log, batch batchHeader, err error) {
 	last, err := disk.Logs.LastIndex()

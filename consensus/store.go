@@ -54,7 +54,7 @@ type Store struct {
 }
 
 // Open starts a member from the contents of its Dir. Members without any state begin the domain
-// once all that are configured are there and have none either. Open does not wait for that: see
+// once all configured members are there and have no state either. Open does not wait for that: see
 // Ready.
 func Open(cfg Config) (*Store, error) {
 	store, err := newStore(cfg)

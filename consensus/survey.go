@@ -17,7 +17,7 @@ import (
 // errEmptyDisks says that a domain has no leader because too many of its members have lost their disks.
 var errEmptyDisks = errors.New("disks of this domain's members are empty")
 
-// A survey is what the nodes answer that one join request asks. A node with an empty disk begins
+// A survey has the answers of the nodes that one join request asks. A node with an empty disk begins
 // nothing while a listed node may have the domain's history: it would be a second one.
 type survey struct {
 	cfg *Config
