@@ -30,6 +30,7 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 		return
 	}
 
+	// Only a line that would be written counts against the rate of refusals.
 	before := 0
 
 	if status >= http.StatusBadRequest && level > quiet {
@@ -54,6 +55,7 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 		attrs = append(attrs, slog.Int("repeated", before))
 	}
 
+	// The cause of a node's fault is for its operator. A caller's mistake is explained in the answer.
 	if level > notable && call.Refusal != nil {
 		refused := call.Refusal.Err
 

@@ -11,8 +11,8 @@ import (
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
-// clientGone is the status, in metrics and the log, of a request that got no answer, because its
-// client went away before or reads none. It is never sent.
+// clientGone is the status, in metrics and the log, of a request that got no answer, because its client had gone or
+// reads no answers. It is never sent.
 const clientGone = 499
 
 // replacedHeaders belong to the answer that a refusal replaces.

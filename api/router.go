@@ -131,6 +131,7 @@ func (s *Server) match(call *request.Call) route {
 		return refusing(directory.Refuse(directory.NotFound, "there is nothing at this path"))
 	}
 
+	// Each path of the table answers OPTIONS, without a row of its own.
 	if call.Method == http.MethodOptions {
 		call.Route = res.path
 

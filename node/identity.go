@@ -34,6 +34,7 @@ func (n *Node) wireIdentity(env Env) (err error) {
 		return fmt.Errorf("%s: %s is not a member: list this node under members", where, n.id)
 	}
 
+	// The Workload API brings the bundles and renews the SVID, so no file is followed.
 	if n.cfg.Identity.WorkloadAPI != "" {
 		return nil
 	}

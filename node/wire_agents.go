@@ -131,6 +131,7 @@ func (n *Node) wireProbe() error {
 		cfg.Renew = &probe.Renewer{
 			Registry: n.face.Registry(),
 			Caller: func() directory.Caller {
+				// The policy may have changed since the last batch.
 				return directory.Caller{Identity: as, Commissioning: n.policy.Commission(as), RequestID: "prober"}
 			},
 		}

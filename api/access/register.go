@@ -91,8 +91,8 @@ func (g *Guard) AuthoriseRenewal(call *request.Call, entry *directory.Entry) err
 		entry.Owner, entry.Agent, entry.Visibility, time.UnixMilli(entry.ExpiresAt).UTC().Format(time.RFC3339))
 }
 
-// CheckOwner refuses an owner of another domain, whatever policy permits: nobody would believe
-// this domain what it says of such an identity (SEC-008).
+// CheckOwner refuses an owner of another domain, whatever policy permits: no domain would believe this one about such
+// an identity (SEC-008).
 func (g *Guard) CheckOwner(owner directory.Identity) error {
 	if g.policy.Inside(owner) {
 		return nil

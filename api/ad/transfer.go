@@ -164,8 +164,8 @@ func (h *Handler) authoriseTransfer(call *request.Call, entry *directory.Entry,
 	return err
 }
 
-// transferable returns the first of the registrations that the path names of which the caller
-// may make a step of a transfer, or why it may not. found is false if it may see none of them.
+// transferable returns the first registration with the path's name whose transfer the caller may take to a step, or the
+// refusal. found is false if the caller sees no registration with that name.
 func (h *Handler) transferable(call *request.Call, step directory.TransferStep) (entry *directory.Entry, found bool,
 	err error) {
 	for _, entry := range h.Reader.View.Find(call.Vars["id"]) {

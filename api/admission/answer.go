@@ -44,6 +44,7 @@ func (h *AnswerHold) More(bytes int64) error {
 
 		release, err := h.pools.Take(AnswerBytesPool, h.caller, piece)
 		if err != nil {
+			// Doubling is for later bytes. Without room for them, those at hand may still fit.
 			piece = need
 			release, err = h.pools.Take(AnswerBytesPool, h.caller, piece)
 		}

@@ -82,6 +82,7 @@ func NewOverload(cfg OverloadConfig) *Overload {
 		waiting = defaultWaiting
 	}
 
+	// Each class may use a part of the slots, so that more important classes find some free.
 	overload := &Overload{
 		slots: limit.NewPriority(limit.PriorityConfig{
 			Slots:    []int{max(1, workers/2), max(1, workers*3/4), max(1, workers*7/8), workers},
@@ -144,7 +145,7 @@ func (o *Overload) Slot(work, bare Work) Slot {
 // Take waits until the call may be worked on. A slot that is held stays as it is.
 func (s *Slot) Take(ctx context.Context) error { return s.take(ctx, s.work) }
 
-// TakeFor is Take for a call whose body was read: empty tells whether there was none.
+// TakeFor is Take for a call whose body was read; empty reports whether the body was empty.
 func (s *Slot) TakeFor(ctx context.Context, empty bool) error {
 	if empty && s.bare != Unshed {
 		return s.take(ctx, s.bare)

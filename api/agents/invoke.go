@@ -163,6 +163,7 @@ func (v *Invoker) parse(w http.ResponseWriter, call *request.Call) (in invoke.Re
 		in.Key = keys[0]
 	}
 
+	// The body is read last, so a header that is refused costs no memory.
 	in.Body, err = request.ReadBody(w, call)
 
 	return in, err
@@ -244,6 +245,7 @@ func lastSegment(c *request.Call) string {
 // forward sends a stream on as it arrives. If a stream of events ends early, an event
 // tells why; if it ends because this node stops, that event is its regular end.
 func forward(w http.ResponseWriter, rc *http.ResponseController, reply *invoke.Reply) error {
+	// The client gets the header at once, however late the agent's first byte is.
 	f := forwarder{w: w, rc: rc}
 	_ = rc.Flush()
 	buf := make([]byte, 4<<10)

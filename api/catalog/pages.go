@@ -49,8 +49,8 @@ func (p *page) maxAge() int {
 	return int(max(min(time.Until(p.ends), maxServed), 0).Seconds())
 }
 
-// ended reports whether a registration in the page has ended. The page is not served then,
-// whoever renders the next one (AD-024).
+// ended reports whether a registration in the page has ended. Such a page is not served, even while the next one is
+// rendered (AD-024).
 func (p *page) ended() bool { return !p.ends.IsZero() && !time.Now().Before(p.ends) }
 
 func (p *page) size(key string) int { return len(p.body) + len(p.compressed) + len(key) + 512 }

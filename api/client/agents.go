@@ -42,8 +42,8 @@ type RegisterOptions struct {
 	Lifetime time.Duration
 	// Kind is the kind of the document; empty is ad.
 	Kind string
-	// Visibility is domain, mesh or peers:DOMAIN,…; empty keeps that of what is
-	// replaced, or is policy's default.
+	// Visibility is domain, mesh or peers:DOMAIN,…; empty keeps that of a replaced registration, and else is policy's
+	// default.
 	Visibility string
 	// Owner is the identity on whose behalf a commissioning tool registers; empty is
 	// the caller.
@@ -69,10 +69,9 @@ type Registered struct {
 	Visibility string
 }
 
-// Register registers an agent under a name with a document, or replaces what the
-// caller has under that name (draft-jimenez 4.1). It is repeated after failures
-// that may pass, unless it has a condition. The errors are ErrConflict if another
-// identity has the name, and ErrInvalid, ErrForbidden or ErrQuota.
+// Register registers an agent under a name with a document, or replaces the caller's registration of that name
+// (draft-jimenez 4.1). It is repeated after failures that may pass, unless it has a condition. The errors are
+// ErrConflict if another identity has the name, and ErrInvalid, ErrForbidden or ErrQuota.
 func (c *Client) Register(
 	ctx context.Context, agent string, document []byte, opt RegisterOptions,
 ) (*Registered, error) {

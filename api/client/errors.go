@@ -102,6 +102,7 @@ func (e *Error) kind() error {
 		return ErrAgent
 	}
 
+	// A code says more than its status, so it is judged first.
 	switch e.Code {
 	case wire.CodeQuotaExceeded:
 		return ErrQuota

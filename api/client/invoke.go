@@ -75,6 +75,7 @@ func (r *Reply) Outputs() (outputs [][]byte, err error) {
 			return outputs, err
 		}
 
+		// Output that isn't JSON stays as it came.
 		if value := jsontext.Value(bytes.Clone(part)); value.Compact() == nil {
 			part = value
 		}

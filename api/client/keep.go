@@ -154,6 +154,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 		switch {
 		case ctx.Err() != nil || k.rid != rid:
+		// A registration that was made anew has been notified by attempt.
 		case found == isUnconfirmed:
 			k.notify(KeepEvent{Kind: KeepRestored})
 		case found == isAbsent:

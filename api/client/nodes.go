@@ -83,6 +83,7 @@ func OnlyNodes(config *tls.Config, addresses []string) *tls.Config {
 
 		hosts = append(hosts, serverName(target))
 
+		// The handshake with an https proxy uses the same configuration.
 		if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: target}); err == nil && proxy != nil {
 			hosts = append(hosts, serverName(proxy))
 		}

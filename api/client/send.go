@@ -251,8 +251,8 @@ func isDial(err error) bool {
 // client doesn't ask it again.
 var ErrWrongServer = errors.New("the server is no node of a directory")
 
-// isLasting reports whether the server at an address is none of the directory's nodes, by its certificate or
-// because it speaks no TLS. To ask it again does not help.
+// isLasting reports whether the server at an address is not a node of the directory, by its certificate or because it
+// speaks no TLS. Asking it again does not help.
 func isLasting(err error) bool {
 	return errors.Is(err, ErrWrongServer) || errors.As(err, new(*ServerError)) ||
 		errors.As(err, new(tls.RecordHeaderError)) || errors.Is(err, http.ErrSchemeMismatch)
@@ -345,8 +345,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return Pause(ctx, d)
 }
 
-// seconds returns a duration as whole seconds, rounded up, so that what is asked
-// for is never less than what was meant.
+// seconds returns a duration as whole seconds, rounded up, so that a request never asks for less than its caller.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

@@ -111,6 +111,7 @@ func (h *Handler) Tile(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	// A tile never changes once it exists, so only its absence must not be kept.
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 
 	return response.Send(w, call, "application/octet-stream", response.WeakTagOf(data), data)

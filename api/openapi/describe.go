@@ -22,6 +22,7 @@ type Node struct {
 
 // Describe returns the OpenAPI document of a node's API.
 func (d *Document) Describe(node Node) Object {
+	// Everything below changes the document in place, so it is a copy.
 	doc := clone(d.root, keepRefs)
 	callers := at(doc, "x-callers")
 	delete(doc, "x-callers")
@@ -68,6 +69,7 @@ func prune(doc Object) {
 
 	var follow func(v any)
 
+	// Schemas refer to each other, so each target is followed once.
 	follow = func(v any) {
 		switch v := v.(type) {
 		case Object:
@@ -137,6 +139,7 @@ func complete(operation, callers, shared Object) (tag string) {
 		}
 	}
 
+	// OpenAPI has one response for each status, so the problems of a status share it.
 	byStatus := map[int][]directory.Problem{}
 	for _, name := range slices.Concat(texts(operation["x-problems"]), texts(caller["problems"])) {
 		p := directory.Problem(name)
@@ -181,6 +184,7 @@ func addHeaders(response Object, names []string) {
 // refusalOf returns the answer that refuses with one of some problems, which share a status, and a
 // name for it.
 func refusalOf(problems []directory.Problem) (name string, refusal Object) {
+	// The same problems in another order share a component.
 	problems = slices.Sorted(slices.Values(problems))
 	headers := []string{problem.HeaderRequestID}
 

@@ -141,6 +141,7 @@ func ordersPeering(own spiffeid.TrustDomain, path string, change *directory.Peer
 		return false
 	}
 
+	// The change that the request asks for is made again, and must lead to the proposed peering.
 	changed := was
 
 	switch in.Verb {
@@ -203,6 +204,8 @@ func ordersMembers(path string, change directory.OperatorChange, r *directory.Op
 	}
 
 	var in wire.MemberRequest
+
+	// A transfer without a body is to any member, and its target is empty.
 	if len(bytes.TrimSpace(r.Body)) > 0 && !decode(r, &in) || in.ID != change.Target {
 		return false
 	}

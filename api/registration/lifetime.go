@@ -49,7 +49,7 @@ func (l *Lifetimes) parse(call *request.Call, standard uint32) (uint32, error) {
 	return lt, err
 }
 
-// CheckMin refuses a lifetime that is under the caller's minimum; 0 is none.
+// CheckMin refuses a lifetime that is under the caller's minimum; 0 asks for no lifetime.
 func (l *Lifetimes) CheckMin(c *request.Call, lt uint32) error {
 	if shortest := l.shortest(c); lt != 0 && lt < shortest {
 		return directory.Refuse(directory.BadLifetime, "lt must be at least %d seconds for you, got %d", shortest, lt)

@@ -25,9 +25,9 @@ type Target struct {
 	Entry *directory.Entry // nil if this node doesn't have the RID: the leader judges that
 }
 
-// Hide returns the error of a change that the leader decided. If this node doesn't have
-// the registration, it could not check whether the caller may see it: that another identity
-// owns it then reads as if there were none.
+// Hide returns the error of a change that the leader decided. If this node doesn't have the registration, it could not
+// check whether the caller may see it. The answer is then the same for another identity's registration and for an
+// absent one.
 func (t Target) Hide(err error) error {
 	if p := directory.ProblemOf(err); t.Entry == nil && (p == directory.Forbidden || p == directory.NotFound) {
 		return NotFoundID(t.ID)

@@ -94,6 +94,7 @@ func (w *Writer) Parse(
 
 		proposal.Visibility = w.DefaultVisibility()
 
+		// Without the parameter, a registration that is replaced keeps its visibility.
 		proposal.KeepVisibility = visibility == ""
 		if visibility != "" {
 			if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {

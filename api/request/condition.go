@@ -61,6 +61,7 @@ type Condition struct {
 // and strongly: a weak tag matches nothing.
 func ParseCondition(header http.Header) (cond Condition, err error) {
 	if values := header.Values("If-Match"); len(values) > 0 {
+		// An empty list is a condition that no revision meets; nil is no condition.
 		cond.Revisions = []uint64{}
 		for _, tag := range entityTags(values) {
 			if tag == "*" {
@@ -97,8 +98,8 @@ func revisionOf(tag string) (revision uint64, ok bool) {
 	return revision, ok && err == nil && strings.HasPrefix(tag, `"`)
 }
 
-// OfExisting returns the revisions that a write to a registration requires. A write that
-// requires an absent registration can't succeed: it gets a revision that none has.
+// OfExisting returns the revisions that a write to a registration requires. A write that requires an absent
+// registration can't succeed: it gets NoRevision, which no registration has.
 func (cond Condition) OfExisting() []uint64 {
 	if cond.Absent {
 		return []uint64{NoRevision}

@@ -246,7 +246,7 @@ type Peer struct {
 // A ContradictedNode is a node of a peer that other nodes of the peer contradict. Its key may be stolen.
 type ContradictedNode struct {
 	Node string `json:"node"`
-	// Key is the ID of the key that signed what the others contradict, and Reason says what that is.
+	// Key is the ID of the key that signed the contradicted statement, and Reason describes the contradiction.
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
 	// Verdict is distrusted if this node refuses all that the node signs, or undecided while too few

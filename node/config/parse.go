@@ -72,6 +72,7 @@ func (r *report) read(key string, node *yaml.Node, field reflect.Value) {
 	switch {
 	case node.Tag == "!!null":
 	case typ.Kind() == reflect.Pointer:
+		// A pointer tells an absent key from one with the zero value.
 		value := reflect.New(typ.Elem())
 		r.read(key, node, value.Elem())
 		field.Set(value)

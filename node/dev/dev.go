@@ -97,6 +97,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 
+	// The nodes that have started are stopped after a failed start, too.
 	defer func() { err = errors.Join(err, mesh.stop(), mesh.markReady(false)) }()
 
 	if err := mesh.start(ctx); err != nil {
@@ -275,6 +276,7 @@ func (m *runningMesh) peerAll(ctx context.Context) error {
 					return err
 				}
 
+				// A domain that has just started may have no leader yet.
 				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error {
 					return client.Operator().SetPeering(ctx, operator.WirePeering(peering))
 				})

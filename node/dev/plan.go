@@ -113,6 +113,7 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 				strings.Join(ignored, ", "))
 		}
 
+		// A mesh that was killed may have left mesh.json as ready.
 		m.Ready = false
 
 		return m, &portPlan{}, nil
@@ -358,6 +359,7 @@ func lockMesh(dir string) (unlock func() error, err error) {
 // Mint makes another identity in a development mesh, adds it to mesh.json and
 // returns it.
 func Mint(dir, domain, path string) (_ *Identity, err error) {
+	// Without the lock, two processes at once could lose one of their identities from mesh.json.
 	unlock, err := lockMesh(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s has no development mesh: start one with roster dev --dir: %w", dir, err)

@@ -125,6 +125,7 @@ func announce(cfg Config, directory Directory, log *slog.Logger, start responder
 		return nil, fmt.Errorf("dns_sd.interfaces: %w", err)
 	}
 
+	// A failure on one interface ends the answers on those before it.
 	announcer := &Announcer{}
 	defer func() {
 		if err != nil {

@@ -35,6 +35,7 @@ func announcement(s service, addresses []net.IP) ([]byte, error) {
 		return nil, err
 	}
 
+	// Other instances share the name of the PTR record, so it alone lacks the cache-flush bit.
 	answers := []dnsmessage.Resource{pointer}
 	add := func(name dnsmessage.Name, body dnsmessage.ResourceBody) {
 		answers = append(answers, dnsmessage.Resource{

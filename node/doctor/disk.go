@@ -20,6 +20,7 @@ const syncTrials = 16
 func (d *diagnosis) disk(context.Context) {
 	data := d.cfg.Data
 	if d.isNew {
+		// The first start makes the folder, on the disk of the nearest one.
 		data = nearestFolder(data)
 	}
 
@@ -83,6 +84,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 		times[i] = time.Since(began)
 	}
 
+	// A single slow sync doesn't move the median.
 	slices.Sort(times)
 
 	return times[len(times)/2].Round(10 * time.Microsecond), nil

@@ -42,6 +42,7 @@ func Addresses(most int, bound []net.Listener, advertised ...string) []string {
 		texts = append(texts, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String())
 	}
 
+	// Gateways search the list of each member by bisection.
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 

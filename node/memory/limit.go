@@ -85,6 +85,8 @@ func ofCgroup(root fs.FS) (Bound, bool) {
 	}
 
 	var found []Bound
+
+	// Both versions of cgroups may be mounted at the same time, so each mount counts.
 	for line := range strings.Lines(string(mounts)) {
 		mount, ok := parseMount(line)
 		if !ok {
