@@ -24,6 +24,8 @@ type domainRegistry struct {
 func (r domainRegistry) Register(ctx context.Context, ask directory.RegisterRequest) (directory.Outcome, error) {
 	event := directory.AuditEvent{Action: "register", Agent: ask.Agent, Owner: cmp.Or(ask.Owner, ask.Caller.Identity),
 		Actor: ask.Caller.Identity, RequestID: ask.Caller.RequestID}
+
+	// A registration that is replaced keeps its owner.
 	for _, held := range r.view.Find(ask.Agent) {
 		if held.Origin == r.own {
 			event.Owner = held.Owner

@@ -102,6 +102,7 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
+	// Only a started node is reloaded, so the reloader gets its parts last.
 	n.reloader.level, n.reloader.front, n.reloader.face, n.reloader.store = env.Level, &n.admin, n.face, n.store
 
 	return n.wireDNSSD(ln.api.Addr())
@@ -189,6 +190,8 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	}
 
 	n.view = index.NewViewBy(n.cfg.TrustDomain, directory.NewCheckedClock(env.Clock))
+
+	// Consensus answers other members from the findings, so they exist before it.
 	if n.cfg.Probe.Enabled {
 		n.findings = probe.NewFindings()
 	}

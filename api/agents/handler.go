@@ -121,6 +121,7 @@ func (h *Handler) Replace(w http.ResponseWriter, call *request.Call) error {
 		return registration.PathName(call).NotFound()
 	}
 
+	// Present has the leader refuse an agent that ended meanwhile. Without a condition of the caller's, that is a 404.
 	unconditional := !proposal.Present && !proposal.Absent && proposal.IfMatch == nil
 	proposal.Agent = name
 	proposal.Present = true

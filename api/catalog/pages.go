@@ -90,6 +90,7 @@ func (ps *pageCache) page(
 	select {
 	case ps.rendering <- struct{}{}:
 	default:
+		// An old page is better than a wait, as long as no registration in it has ended.
 		if p != nil && !p.ended() && time.Since(p.made) < 2*maxServed {
 			return p, nil
 		}

@@ -104,6 +104,7 @@ func New(cfg Config) (*Client, error) {
 	}
 
 	if client.attempts == 0 {
+		// Each address is tried once at least.
 		client.attempts = max(DefaultAttempts, len(addresses))
 	}
 

@@ -308,6 +308,7 @@ func (k *Keeper) attempt(ctx context.Context) error {
 		k.granted = out.Granted
 		k.lowered = true
 	case k.lowered:
+		// The whole lifetime was granted again.
 		k.granted = ask
 		k.lowered = false
 	}

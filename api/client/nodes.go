@@ -124,6 +124,7 @@ func (t *NodeTrust) verify(state tls.ConnectionState) error {
 		return &ServerError{Host: state.ServerName, Err: errors.New("the server has no certificate")}
 	}
 
+	// A chain that would be expensive is refused before any signature is verified.
 	if err := certs.CheckChain(state.PeerCertificates); err != nil {
 		return &ServerError{Host: state.ServerName, Err: err}
 	}

@@ -126,6 +126,7 @@ func (h *Handler) parseDocument(body []byte) (directory.Document, error) {
 		return doc, nil // Project reports errors
 	}
 
+	// A document that had the member when it was registered keeps it.
 	for _, e := range h.Reader.View.Own().Named(shown.ID) {
 		if !kinds.DatesOf(e.Document).Expires.IsZero() {
 			return doc, nil

@@ -167,6 +167,7 @@ func ordersInvitation(next directory.Peering, r *directory.OperatorRequest) bool
 		return false
 	}
 
+	// The inviting node sets the end by its clock, and no later than the proof allows.
 	life, err := invitationLife(in.LifeSeconds)
 	if err != nil || r.ProofUntil != 0 && next.Until > r.ProofUntil+int64(life/time.Second) {
 		return false

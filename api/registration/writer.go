@@ -54,7 +54,8 @@ func (w *Writer) Propose(
 			return outcome, err
 		}
 
-		call.Audited = false // the next proposal is an event of its own
+		// The next proposal is an event of its own.
+		call.Audited = false
 		if err := w.Registry.Linearize(call.Context()); err != nil {
 			return directory.Outcome{}, err
 		}

@@ -86,6 +86,8 @@ func (r *Renderer) AppendItems(data []byte, entries []*directory.Entry, opt Opti
 
 	for _, e := range entries {
 		var w written
+
+		// A panic on an entry's foreign bytes costs the list that entry alone.
 		if !r.cfg.Panics.Do(contain.Listing, func() { w = r.item(e, opt) }) {
 			continue
 		}

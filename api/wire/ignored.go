@@ -50,6 +50,7 @@ const separator = ", "
 
 // quote returns a name as a token, string or display string.
 func quote(name string) string {
+	// A long name is cut between characters, so that it stays valid UTF-8.
 	for len(name) > MaxIgnoredName || !utf8.ValidString(name) {
 		_, size := utf8.DecodeLastRuneInString(name)
 		name = name[:len(name)-size]
