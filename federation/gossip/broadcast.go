@@ -175,6 +175,7 @@ func (b *broadcasts) end(broadcast *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
+	// A newer message of the stream may have replaced it during the round.
 	if b.fresh[broadcast.stream] == broadcast {
 		delete(b.fresh, broadcast.stream)
 	}
@@ -210,5 +211,6 @@ func (b *broadcasts) tell(broadcast *broadcast, members []spiffeid.ID, room map[
 		}
 	}
 
+	// Without a recipient the broadcast stays until its life ends, because members may still join.
 	return len(broadcast.told) > 0 && !left
 }

@@ -72,7 +72,7 @@ const maxLineDomains = 1024
 // sought is a node that is not a member and that this node tries to reach.
 type sought struct {
 	address string // its address as a member; "" if it never was one
-	claimed string // the address that others claim for it; "" if none
+	claimed string // the address that others claim for it; "" without a claim
 	since   time.Time
 	tries   int
 	next    time.Time
@@ -109,7 +109,7 @@ func (p *pool) NodeMeta(int) []byte { return []byte(p.cfg.Advertise) }
 // transport delivers messages itself, because memberlist doesn't pass on their sender.
 func (p *pool) NotifyMsg([]byte) { p.cfg.Refused("malformed") }
 
-// GetBroadcasts implements memberlist.Delegate. It returns none, because memberlist doesn't
+// GetBroadcasts implements memberlist.Delegate. It returns no message, because memberlist doesn't
 // know a message's audience; see broadcasts.
 func (p *pool) GetBroadcasts(int, int) [][]byte { return nil }
 
@@ -156,6 +156,7 @@ func speaksOurs(n *memberlist.Node) bool {
 }
 
 func (p *pool) admit(id spiffeid.ID, address string) error {
+	// Asked before p.mu is taken, so that this lock and the transport's are never nested.
 	proved, met := p.acquainted(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -255,6 +255,8 @@ func (g *Gossiper) Close() (err error) {
 		g.stop()
 		err = g.list.Leave(g.cfg.Timing.Leave)
 		_ = g.list.Shutdown() // logs failures and returns nil
+
+		// Waited for last, because Shutdown ends the exchanges for which rejoin waits.
 		g.tasks.Wait()
 	})
 
@@ -298,6 +300,8 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	}
 
 	longest := g.cfg.Stretch(g.cfg.Timing.Rejoin)
+
+	// Half of the joins are left to seeds, so that many lost members don't keep them from being tried.
 	addresses := g.pool.due(now, longest, joinsAtOnce/2)
 
 	var due []string

@@ -94,6 +94,7 @@ func (t *transport) dial(ctx context.Context, address string, want spiffeid.ID, 
 	}
 
 	if want.IsZero() {
+		// This node is remembered too, so that a seed that leads back to it isn't joined again.
 		t.remember(address, secured.id)
 	}
 

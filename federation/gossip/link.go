@@ -305,6 +305,7 @@ func (t *transport) attach(c *contact, place **link, secured *secured) *link {
 	})
 	t.mu.Unlock()
 
+	// After mu is released, which drop takes.
 	if old != nil {
 		t.drop(old.raw)
 	}
@@ -317,6 +318,7 @@ func (t *transport) detach(c *contact, link *link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
+	// A newer link may be in the place already.
 	if c.dialled == link {
 		c.dialled = nil
 	}
@@ -402,6 +404,7 @@ func (t *transport) receive(from spiffeid.ID, packet []byte) {
 	}
 
 	for _, m := range messages {
+		// A copy, so that a waiting message doesn't keep its whole packet in memory.
 		t.take(from, news{message: slices.Clone(m)})
 	}
 

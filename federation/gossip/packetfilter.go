@@ -158,6 +158,7 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 		return err
 	}
 
+	// Heads follow the push/pull, so the user state of an honest member is empty.
 	nodes, ok := header["Nodes"].value.(int64)
 	if !ok || nodes < 0 || nodes > maxPoolSize || header["UserStateLen"].value != int64(0) {
 		return fmt.Errorf("%w: a push/pull's header", errWire)
@@ -206,6 +207,7 @@ func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wir
 	defer f.mu.Unlock()
 
 	if name != from.String() {
+		// The claim is lowered and not refused: honest members pass on claims that they can't check.
 		if most := f.stated[name] + incarnationSlack; n > most {
 			incarnation.lower(most)
 		}
@@ -219,6 +221,8 @@ func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wir
 				break
 			}
 
+			// Claims about a forgotten node are bounded by the slack alone, until it states its incarnation
+			// again.
 			delete(f.stated, other)
 		}
 
@@ -270,7 +274,7 @@ func splitCompound(buf []byte) ([][]byte, error) {
 	return parts, nil
 }
 
-// joinCompound is the reverse, for at most 255 parts; nil for none.
+// joinCompound is the reverse of splitCompound, for at most 255 parts. It returns nil without parts.
 func joinCompound(parts [][]byte) []byte {
 	if len(parts) == 0 {
 		return nil

@@ -171,6 +171,7 @@ func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
 		return errClosed
 	}
 
+	// forget looks at the queue under the same lock, so no frame goes to a contact that is being removed.
 	contact, err := t.contact(id)
 	if err != nil {
 		return err
@@ -227,6 +228,8 @@ func (t *transport) Shutdown() (err error) {
 	t.shutdown.Do(func() {
 		t.mu.Lock()
 		t.closed = true
+
+		// From here on track closes new connections itself, so none is missed.
 		open := slices.Collect(maps.Keys(t.open))
 		t.mu.Unlock()
 		t.cancel()
@@ -296,6 +299,7 @@ func (t *transport) accept() {
 
 		select {
 		case t.handshakes <- struct{}{}:
+			// Handshakes are bounded before the caller is known, because each costs this node a signature.
 			if t.track(raw) {
 				t.spawn(func() { t.welcome(raw) })
 			}
@@ -308,6 +312,8 @@ func (t *transport) accept() {
 
 func (t *transport) welcome(raw net.Conn) {
 	secured, purpose, err := t.admit(raw)
+
+	// The place is for unknown callers only. From here on the bounds of the node and its domain count.
 	<-t.handshakes
 
 	if err == nil {
@@ -354,6 +360,7 @@ func (t *transport) admit(raw net.Conn) (secured *secured, purpose byte, err err
 		return nil, 0, err
 	}
 
+	// The answer comes last, because it tells the dialler that it was accepted.
 	if _, err := secured.Write(hello(t.cfg.Advertise)); err != nil {
 		return nil, 0, err
 	}
