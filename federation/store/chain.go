@@ -146,10 +146,10 @@ func (t *Tx) BeginRepull(anew uint64) error {
 	return errors.Join(err, t.Confirm(0), t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
 }
 
-// Confirmed returns the revision up to which another node of the origin announces what the stream has.
+// Confirmed returns the revision up to which another node of the origin has confirmed the stream.
 func (t *Tx) Confirmed() uint64 { return revisionIn(t.Bucket.Get(keyConfirmed)) }
 
-// Confirm stores what Confirmed returns.
+// Confirm stores the revision that Confirmed returns.
 func (t *Tx) Confirm(revision uint64) error {
 	return t.Bucket.Put(keyConfirmed, binary.BigEndian.AppendUint64(nil, revision))
 }
@@ -236,6 +236,7 @@ func (s *Store) chainAfter(id StreamID, after uint64, limit int, revoked map[str
 				return err
 			}
 
+			// An unreadable page counts as signed by a revoked key, so that it is pulled again.
 			if parts, err := protocol.SplitJWS(page.JWS); err != nil || revoked[protocol.KeyIDOf(parts.Header)] {
 				return errRests
 			}

@@ -12,7 +12,7 @@ import (
 
 // A start decodes each entry and each record of the file, and an answer each record that it
 // gives. A decoder without reflection takes a fraction of the time, and copies a record in two
-// pieces. It reads what Marshal writes; cbor.Unmarshal judges everything else.
+// pieces. It reads the output of Marshal; cbor.Unmarshal judges everything else.
 
 // decodeEntry decodes an entry. ok is false if it is not one that Marshal writes.
 func decodeEntry(data []byte, held *Entry) (ok bool) {
@@ -80,7 +80,7 @@ const (
 // A cursor reads CBOR of definite lengths. After a mismatch it stays bad and returns zeros.
 type cursor struct {
 	in  []byte
-	at  int // behind what was read
+	at  int // position of the next byte
 	bad bool
 }
 

@@ -30,8 +30,8 @@ type Disk struct {
 	mu      sync.Mutex // guards the fields below; never held over an operation
 	late    map[*operation]struct{}
 	since   time.Time     // when the oldest operation of this stall was begun
-	stalled chan struct{} // closed while late has any
-	answers chan struct{} // closed while late has none
+	stalled chan struct{} // closed while late has items
+	answers chan struct{} // closed while late is empty
 }
 
 // An operation is one that is under way.
@@ -74,6 +74,7 @@ func (d *Disk) Change(change func() error) error {
 // Acquire puts an item into a semaphore that is held over changes, and returns
 // ErrStalled instead when the disk stalls first.
 func (d *Disk) Acquire(semaphore chan struct{}) error {
+	// The stall is checked alone first: select chooses at random if the semaphore is free as well.
 	stalled := d.Stalled()
 
 	select {
@@ -125,6 +126,7 @@ func Within[T any](disk *Disk, most time.Duration, operate func() (T, error)) (v
 		err   error
 	}
 
+	// There is room for the result, so that the goroutine ends even after the caller has given up.
 	results := make(chan result, 1)
 
 	go func() {

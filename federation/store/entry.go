@@ -164,8 +164,8 @@ func Marshal(v any) []byte {
 // entrySize is more than an encoded entry has, unless its texts are long.
 const entrySize = 256
 
-// Unmarshal decodes what Marshal returned. It keeps nothing of b. It returns ErrStore if b is
-// something else.
+// Unmarshal decodes the output of Marshal, and keeps no part of b. It returns ErrStore for other
+// data.
 func Unmarshal(b []byte, v any) error {
 	read := false
 	switch v := v.(type) {

@@ -35,6 +35,8 @@ func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, us
 			)
 
 			batch, after, more, err = s.scanSome(id, after, pick)
+
+			// The entries that were read before an error are used too.
 			batches <- batch
 
 			if err != nil {
@@ -63,6 +65,7 @@ func (s *Store) scanSome(id StreamID, after []byte, pick func(*Tx, directory.RID
 			return nil
 		}
 
+		// Every stored record gets its place, because those that pick leaves out are served as well.
 		moves = append(moves, move{h: held.H, place: held.Place})
 
 		if !picked {
@@ -88,6 +91,7 @@ func (s *Store) EntriesAfter(id StreamID, after []byte, limit int,
 	err = s.Read(id, func(t *Tx) error {
 		cursor := t.Entries.Cursor()
 
+		// The entry at after may have been removed since; Seek then finds the one behind it.
 		k, data := cursor.Seek(after)
 		if k != nil && bytes.Equal(k, after) {
 			k, data = cursor.Next()

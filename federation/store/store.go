@@ -218,6 +218,8 @@ func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
 		return t.Bucket.Put(keyState, Marshal(t.State))
 	})
 	if err == nil {
+		// Only after the commit. A reader before that checks the name at the place, and misses at most a new
+		// record.
 		s.Places.note(id, moves)
 	}
 

@@ -113,6 +113,7 @@ func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protoco
 			return nil, err
 		}
 
+		// A record that was refused or exceeded a quota isn't requested again with the page.
 		if held != nil && held.Record != RecordMissing {
 			here[held.Name()] = true
 		}

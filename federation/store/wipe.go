@@ -153,6 +153,7 @@ func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 	rest := func(took time.Duration) bool { return pause(ctx, wipeShare*took) }
 	for {
 		if err := s.Wipe(sync, rest); errors.Is(err, ErrStalled) {
+			// The run was cut short, so another one follows once the disk answers.
 			s.wiper.wake()
 		} else if err != nil {
 			log.Error("overwriting deleted records on disk failed", "err", err)
