@@ -455,6 +455,7 @@ func (s *Store) Restored(before, at Position) error {
 		return nil
 	})
 
+	// The snapshot has the effect of the statements between the two positions, and not their contents.
 	s.setLacks(s.Lacks() || bytes.Compare(had, at.bytes()) < 0)
 
 	return err
@@ -497,6 +498,7 @@ func (s *Store) Saved(at Position) error {
 	case dropped:
 		return errDropped
 	case lacks:
+		// The position would stand for statements that are still to be copied.
 		return nil
 	}
 
