@@ -78,12 +78,15 @@ func (m *Membership) update(member *Member) error {
 		return RefuseMember(member.ID, err)
 	}
 
+	// A repetition takes no revision.
 	if old, known := m.byID[member.ID]; known && old.SameWord(*member) {
 		return nil
 	}
 
 	member.Reads.Formats = member.Reads.Formats.Normal()
 	m.byID[member.ID] = *member
+
+	// An admission works once.
 	delete(m.admitted, member.ID)
 
 	// A new key document has a revision of its own. Without one the change needs a revision, too.

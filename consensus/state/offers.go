@@ -180,6 +180,7 @@ func (o *Offers) forget() {
 	now := o.history.now / 1000
 
 	for o.ends.Len() > 0 && o.ends.First().at <= now {
+		// A later offer may have taken the place of this one.
 		if rid := o.ends.Pop().rid; o.open[rid].Until <= now {
 			o.drop(rid)
 		}

@@ -96,6 +96,8 @@ func (p *Peerings) set(c *Peer) {
 // amend replaces a peering, unless another change came first.
 func (p *Peerings) amend(c *Amend) error {
 	now, known := p.byDomain[c.Peer.Domain]
+
+	// The command names the domain even if there was no peering.
 	if !known {
 		now.Domain = c.Peer.Domain
 	}
@@ -164,6 +166,7 @@ func (p *Peerings) redeem(c *Redeem) error {
 
 	switch {
 	case !known || peering.Secret != c.Secret || c.Secret.IsZero():
+		// One refusal stands for all of these, so that a guess shows nothing of the invitation.
 	case peering.State == directory.PeeringPending && p.history.now/1000 < peering.Until:
 		p.set(&next)
 
@@ -201,6 +204,7 @@ func (p *Peerings) mesh() []spiffeid.TrustDomain {
 		}
 	}
 
+	// The key document lists them, so they have one order on all members.
 	slices.SortFunc(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
 
 	return list

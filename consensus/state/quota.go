@@ -61,6 +61,7 @@ func (o *Ownership) count(owner directory.Identity, added usage) {
 	if known {
 		own.shares[limit.share(held.usage)]--
 	} else {
+		// Later registrations of the owner share this memory.
 		held.owner = owner
 	}
 

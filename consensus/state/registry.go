@@ -67,6 +67,7 @@ func (r *registry) put(reg *Registration) {
 		*r.all.Edit(n) = reg
 		return
 	} else {
+		// The tables look at the former registration, so they lose it before it is replaced.
 		r.byName.Remove(n, r.nameOf)
 		r.byStatement.Remove(n, r.statementOf)
 		*r.all.Edit(n) = reg
@@ -91,6 +92,8 @@ func (r *registry) remove(rid directory.RID) {
 	r.unconfirmed -= countUnconfirmed(*r.all.At(n))
 	r.byName.Remove(n, r.nameOf)
 	r.byStatement.Remove(n, r.statementOf)
+
+	// The tables look at the registration, so it goes last.
 	r.drop(n)
 }
 

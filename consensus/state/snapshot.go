@@ -208,6 +208,7 @@ func (s *State) Snapshot() *Snapshot {
 // Write writes the snapshot, one item at a time, in an order that depends on the state
 // alone.
 func (sn *Snapshot) Write(w io.Writer) error {
+	// These come from maps and heaps, which have no order of their own.
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int {
 		return cmp.Compare(a.Domain.Name(), b.Domain.Name())
 	})

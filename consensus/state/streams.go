@@ -132,6 +132,7 @@ func (s *stream) scan(since uint64, limit int, at uint64) (ds []signed.Digest, t
 			continue
 		}
 
+		// This digest is behind the limit, so the part ends before it.
 		if len(ds) == limit {
 			return ds, ds[limit-1].Revision
 		}
