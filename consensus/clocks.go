@@ -192,6 +192,8 @@ func (c *clocks) order(step time.Duration) { c.ordered.Store(int64(step)) }
 // goroutine alone.
 func (c *clocks) review(wall time.Time) bool {
 	step := c.step()
+
+	// An order counts for one round, so that it confirms no later step.
 	ordered := time.Duration(c.ordered.Swap(0))
 
 	if step == 0 {
@@ -253,6 +255,8 @@ func (a *agreement) look(step time.Duration, agree bool) bool {
 // which was read between began and now.
 func clockOff(began, now time.Time, leader int64) time.Duration {
 	off := now.Round(0).Sub(time.UnixMilli(leader))
+
+	// The leader has read its clock during the exchange, so up to its length this clock may seem ahead.
 	if took := now.Sub(began); off > 0 {
 		off = max(0, off-took)
 	}
@@ -288,6 +292,7 @@ func (p *presence) note(id spiffeid.ID, clock, now time.Time) {
 
 // read forgets readings that were taken before our clock was set.
 func (p *presence) read(now time.Time) {
+	// A wall clock that moves by more than the monotonic count was set.
 	if step := now.Round(0).Sub(p.last.Round(0)) - now.Sub(p.last); step.Abs() > maxOff {
 		clear(p.seen)
 	}
@@ -303,6 +308,7 @@ func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	p.read(now)
 	others, more := p.voters()
 
+	// This member counts as well, with an offset of 0.
 	offsets := []time.Duration{0}
 	for _, m := range others {
 		if s, ok := p.seen[m.ID]; ok && now.Sub(s.at) <= p.fresh && !s.at.Before(since) {
@@ -364,6 +370,7 @@ type jumpWatch struct {
 func (j *jumpWatch) look(t int64, now time.Time) bool {
 	elapsed := time.Duration(0)
 	if !j.at.IsZero() {
+		// The monotonic count does not follow a clock that is set.
 		elapsed = time.Since(j.at)
 	}
 
@@ -371,7 +378,8 @@ func (j *jumpWatch) look(t int64, now time.Time) bool {
 	case ahead > maxJump:
 		j.jumped = now
 	case ahead < -maxJump:
-		j.jumped = time.Time{} // the clock was put right
+		// The clock was put right.
+		j.jumped = time.Time{}
 	}
 
 	j.t, j.at = t, time.Now()

@@ -155,7 +155,7 @@ type Timing struct {
 	Sweep     time.Duration // between rounds of the sweep
 	Write     time.Duration // how long a write waits for a leader, and a follower for its own copy
 	Presence  time.Duration // between a follower's words to the leader
-	Commit    time.Duration // at most twice that lies between a leader's words to a follower while nothing is written
+	Commit    time.Duration // half the longest time between two messages to a follower while nothing is written
 
 	// A leader hands over when each append to its log has taken longer than
 	// SlowDisk for all of SlowDiskFor. A negative SlowDisk turns that off.

@@ -65,6 +65,8 @@ func (c *contacts) match(id raft.ServerID, term, index uint64) {
 	defer c.mu.Unlock()
 
 	known := c.matches[id]
+
+	// The answers of a term may overtake each other.
 	if known.term == term {
 		index = max(index, known.index)
 	}

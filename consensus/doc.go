@@ -20,8 +20,8 @@
 // lets readers in. The leader's results go back the same way, and a follower answers once it has
 // applied that position itself.
 //
-// A Leader is made when Raft elects this member and dropped when its term ends (terms). What it has
-// not given to Raft by then goes to the next leader.
+// A Leader is made when Raft elects this member and dropped when its term ends (terms). Changes that
+// it has not given to Raft by then go to the next leader.
 //
 // A command is prepared from a state that may change before it is applied. It names the inputs
 // of its preparation (a statement, an owner, the newest policy or peering, a format). Apply

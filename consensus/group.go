@@ -70,7 +70,8 @@ func (g *group) standForElection(transport transport.RaftTransport) {
 		g.log.Debug("cannot stand for election at once", "err", err)
 	}
 
-	transport.CloseStreams() // the stream to itself, which is no longer needed
+	// The stream to this member itself is needed no longer.
+	transport.CloseStreams()
 }
 
 // elections returns a channel that holds one signal after the known leader has changed,
@@ -244,6 +245,8 @@ func (t *leaderTerm) follow(known func() (Member, bool), closing context.Context
 	defer t.mu.Unlock()
 
 	leader, ok = known()
+
+	// Without a known leader the last term goes on, because its leader may lead again.
 	if ok && (t.over == nil || t.leader != leader.ID) {
 		if t.end != nil {
 			t.end()

@@ -47,7 +47,7 @@ func MisconductKinds() []MisconductKind {
 type inspector struct {
 	*member
 
-	// confirmed asks other voters than that one about what they have applied.
+	// confirmed asks the other voters, without that one, for the state that they have applied.
 	confirmed func(from spiffeid.ID, ask *message.DecisionRequest, holds func(*message.DecisionAnswer) bool) bool
 
 	// bringer has sent the snapshot that Raft begins to install; nil for this member's own ones.
@@ -57,7 +57,7 @@ type inspector struct {
 	refused atomic.Pointer[leadership]
 
 	// gone is the index of the last entry, as far as it was received, that removes this member's word on
-	// what it reads.
+	// its versions.
 	gone atomic.Uint64
 }
 

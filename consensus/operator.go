@@ -279,7 +279,7 @@ func (o *operator) handle(ctx context.Context, req *message.Request) (directory.
 }
 
 // confirmClock confirms the step of this leader's clock by an operator's order, which has the exact
-// step: by that the members know at what time the operator's proof must hold.
+// step: by it the members know the time at which the operator's proof must hold.
 func (o *operator) confirmClock(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	said, err := directory.ParseClockStep(req.Order.Target)
 	if err != nil {

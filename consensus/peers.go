@@ -61,6 +61,7 @@ func (p *peers) Contacts() []RaftPeer {
 			continue
 		}
 
+		// The leader gives a duration, because clocks differ.
 		if ms, heard := answer.Silent[known.ID]; heard {
 			known.LastContact = time.Now().Add(-time.Duration(ms) * time.Millisecond)
 		}
@@ -86,6 +87,7 @@ func (p *peers) RaftPeers() []RaftPeer {
 		known := RaftPeer{ID: server.ID, Address: server.Address, API: declared.API, Reads: declared.Reads,
 			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID, State: ContactUnknown}
 
+		// The leader alone judges join requests, so only it knows of duplicates.
 		if leads {
 			known.Duplicate = p.contacts.duplicate(server.ID)
 		}
@@ -197,6 +199,7 @@ func (p *peers) confirmed(from spiffeid.ID, ask *message.DecisionRequest,
 			return true
 		}
 
+		// A voter that answers otherwise outweighs the time for which this member was away.
 		silent = silent && answer == nil
 	}
 

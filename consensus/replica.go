@@ -153,7 +153,7 @@ func (r *Replica) check(refuses func(*state.State) error) error {
 	return refuses(r.state)
 }
 
-// use is view while no one else reads the state, for a call that changes how it is kept: a copy that is
+// use is view while no other call reads the state, for a call that changes how it is kept: a copy that is
 // shared, a queue that is looked through. It must not change contents that the log determines.
 func (r *Replica) use(use func(*state.State)) {
 	r.mu.Lock()

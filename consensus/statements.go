@@ -107,8 +107,8 @@ func (k *statementKeeper) run() {
 	}
 }
 
-// copyAll copies the history of a member that has all of it, or what all the others have: after the restore
-// of a backup no member has more.
+// copyAll copies the history of a member that has all of it, or those of all others: after the restore of a
+// backup no member has more.
 func (k *statementKeeper) copyAll() error {
 	var (
 		errs  []error

@@ -125,6 +125,7 @@ func (s *storage) enter(name transport.History) error {
 		return fmt.Errorf("note the history of the domain that has let this node in: %w", err)
 	}
 
+	// Behind the name, so that after a crash no node has entered a history without one.
 	if err := s.disk.Votes.SetUint64(enteredKey, 1); err != nil {
 		return fmt.Errorf("note that the domain has let this node in: %w", err)
 	}
@@ -199,7 +200,8 @@ func (s *storage) nextLimit() int64 {
 func (s *storage) limitTrailingLogs() {
 	r := s.group.running.Load()
 	if r == nil {
-		return // it starts, and writes no snapshot yet
+		// Raft starts, and writes no snapshot yet.
+		return
 	}
 
 	c := r.ReloadableConfig()

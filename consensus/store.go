@@ -86,7 +86,9 @@ func (s *Store) Register(ctx context.Context, r directory.RegisterRequest) (dire
 		IfMatch: r.IfMatch,
 		Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
 	}
-	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
+
+	// Without a name in the request, the name is not known yet.
+	if r.Projection != nil && r.Agent != "" {
 		req.Packed = state.Pack(r.Document, r.Projection)
 	}
 
@@ -384,6 +386,7 @@ func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 
 	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.TransferLeadership, ID: to}})
 
+	// A new leader shows that an unknown outcome is a success.
 	for known := time.After(s.cfg.Timing.Heartbeat); ; {
 		now, ok := s.group.leader()
 		switch {
