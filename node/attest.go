@@ -127,6 +127,7 @@ func (a *attester) publish(ctx context.Context, key *trust.Key) error {
 		return err
 	}
 
+	// Without a leader, the write would hold busy for as long as ctx lasts.
 	ctx, cancel := context.WithTimeout(ctx, attestTimeout)
 	defer cancel()
 

@@ -188,6 +188,7 @@ type bundleJudge struct {
 // add has a change checked.
 func (j *bundleJudge) add(change *directory.BundleChange) {
 	select {
+	// The recorder of commands must not wait for endpoints.
 	case j.waiting <- change:
 	default:
 		j.unchecked()

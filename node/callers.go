@@ -82,6 +82,8 @@ func (n *Node) acceptedCredentials() request.AcceptedCredentials {
 	t := request.AcceptedCredentials{WPT: c.WITSVID || len(c.WIMSE) > 0, JWTSVID: c.JWTSVID}
 	for _, auth := range c.OAuth {
 		t.Issuers = append(t.Issuers, auth.Issuer)
+
+		// The widest use that any issuer permits is announced.
 		if auth.Plain == credentials.PlainAlways || auth.Plain == credentials.PlainReads && t.Plain == "" {
 			t.Plain = auth.Plain
 		}

@@ -11,6 +11,7 @@ import (
 // ReplaceFile replaces a file whole: a reader sees the old or the new contents. It does not
 // sync them to disk.
 func ReplaceFile(path string, contents []byte, mode fs.FileMode) error {
+	// The temporary file is in the same folder, because a rename can't cross file systems.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err

@@ -66,6 +66,7 @@ func (l *lifecycle) loopWithin(name string, most time.Duration, f func(context.C
 func (l *lifecycle) close(bound context.Context) error {
 	l.once.Do(func() {
 		for _, s := range slices.Backward(l.stops) {
+			// A part that fails to stop must not keep the others running.
 			if err := s.run(bound); err != nil {
 				l.err = errors.Join(l.err, fmt.Errorf("stopping %s: %w", s.name, err))
 			}

@@ -72,6 +72,7 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 		return made, err
 	}
 
+	// The token and the log have whole seconds.
 	until := time.Now().Add(life).Truncate(time.Second)
 	token := apioperator.Token{Domain: us.Domain.Name(), Addresses: ps.invitingAddresses(&us),
 		BundleHash: sha256.Sum256(us.Bundle), Until: until.Unix()} // the operator appends the secret

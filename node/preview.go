@@ -48,7 +48,7 @@ func compareAll(
 	}
 
 	for entry := range own.All() {
-		// | | No policy exports such a registration.
+		// No policy exports such a registration.
 		if entry.Unconfirmed || !entry.Visibility.Mesh && len(entry.Visibility.Peers) == 0 {
 			continue
 		}

@@ -53,6 +53,8 @@ func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
 
 	data, hash := h.Reader.Render.AppendItems(append((*buffer)[:0], `{"agents":`...), page.Entries, opt)
 	data = append(data, '}', '\n')
+
+	// Appending may have moved the memory that goes back to the pool.
 	*buffer = data
 
 	if page.More {

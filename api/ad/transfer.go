@@ -288,6 +288,7 @@ func (h *Handler) Offers(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	// One offer more shows whether there is another page.
 	open := h.Registry.Offers(call.Identity, after.RID, offersOnPage+1)
 	if len(open) > offersOnPage {
 		open = open[:offersOnPage]

@@ -36,7 +36,9 @@ func (h *Handler) Update(w http.ResponseWriter, call *request.Call) error {
 	outcome, err := h.Writer.Propose(call, func() (outcome directory.Outcome, err error) {
 		var granted uint32
 		outcome, granted, err = h.refresh(call, refresh)
-		asked = cmp.Or(refresh.Lifetime, granted) // without lt, the granted lifetime is to be kept
+
+		// Without lt, the granted lifetime is to be kept.
+		asked = cmp.Or(refresh.Lifetime, granted)
 
 		return outcome, err
 	})

@@ -138,6 +138,7 @@ func parseTile(path string) (level int, n uint64, width int, ok bool) {
 
 	groups := strings.ReplaceAll(strings.ReplaceAll(parts[2], "x", ""), "/", "")
 
+	// A leading group of zeros would be another path to the same tile.
 	n, err := strconv.ParseUint(groups, 10, 48)
 	if err != nil || len(groups) > 3 && strings.HasPrefix(groups, "000") {
 		return 0, 0, 0, false

@@ -171,6 +171,7 @@ var (
 // line that it got.
 func (a *Audit) follow(w http.ResponseWriter, call *request.Call, query directory.AuditQuery) error {
 	select {
+	// A follower reads the disk for as long as it stays, so few may follow at once.
 	case a.followers <- struct{}{}:
 		defer func() { <-a.followers }()
 	default:

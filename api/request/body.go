@@ -57,6 +57,7 @@ func readAll(w http.ResponseWriter, call *Call) ([]byte, error) {
 		return nil, &http.MaxBytesError{Limit: call.MaxBody}
 	}
 
+	// It has net/http close the connection of an HTTP/1 client that goes on beyond the bound.
 	in := http.MaxBytesReader(w, call.Body, call.MaxBody)
 
 	if call.ContentLength >= 0 {

@@ -155,6 +155,8 @@ func appendFreshness(data []byte, candidate *discovery.Candidate, ask *discovery
 // acceptableFirst returns the bindings, those of acceptable protocols first (XU-050).
 func acceptableFirst(bindings []directory.Binding, protocols []string) []directory.Binding {
 	bindings = slices.Clone(bindings)
+
+	// Among equals, the order of the registration holds.
 	slices.SortStableFunc(bindings, func(a, b directory.Binding) int {
 		acceptableA := slices.Contains(protocols, a.Protocol)
 

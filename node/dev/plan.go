@@ -309,6 +309,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 		required := true
 		cfg.Operator.RequireProof = &required
 	} else {
+		// Rates and quotas may be absent, but Validate requires the sizes of pools.
 		cfg.Limits = cfg.Limits.Pools()
 	}
 

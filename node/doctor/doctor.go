@@ -154,6 +154,7 @@ func (d *diagnosis) identity(ctx context.Context) {
 
 	left := end.Sub(d.now).Round(time.Second)
 	switch err := trust.CheckSVID(d.svid.Certificates, d.bundles); {
+	// Membership is judged first, because the SVID of a node that isn't listed may be valid.
 	case d.cfg.Member(id) == nil:
 		d.say(
 			check,
@@ -275,6 +276,8 @@ func (d *diagnosis) running(ctx context.Context) {
 	const check = "node"
 
 	base := "http://" + d.cfg.Listen.Admin
+
+	// A node that still waits for its identity answers there, too.
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
 		d.notRunning(check)
 		return

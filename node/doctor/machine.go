@@ -121,6 +121,7 @@ func keyFiles(cfg *config.Config) (paths []string) {
 	for _, folder := range slices.Compact(folders) {
 		entries, _ := os.ReadDir(folder) // one that isn't there, or can't be read, has no key for this account
 		for _, entry := range entries[:min(len(entries), maxKeyFiles)] {
+			// Opening a FIFO would wait for its writer.
 			if ext := filepath.Ext(entry.Name()); entry.Type().IsRegular() && (ext == ".key" || ext == ".pem") {
 				paths = append(paths, filepath.Join(folder, entry.Name()))
 			}

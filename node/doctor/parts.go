@@ -157,6 +157,7 @@ func (a *archive) fetch(ctx context.Context, client *http.Client, url string) ([
 	}
 	defer resp.Body.Close()
 
+	// One byte over the bound has add note that the answer was cut.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPart+1))
 	if resp.StatusCode != http.StatusOK {
 		text = append([]byte(resp.Status+"\n"), text...)

@@ -190,6 +190,8 @@ func groupOf(membership string, version int) (string, bool) {
 // part or none is mounted. The mounted cgroup is then the process's.
 func (m mount) limits(root fs.FS, group string) []Bound {
 	below, ok := strings.CutPrefix(path.Clean("/"+group), strings.TrimSuffix(m.root, "/"))
+
+	// A process outside of the root of its cgroup namespace has a path with .., of which nothing is mounted.
 	if !ok || strings.Contains(group, "..") {
 		below = ""
 	}

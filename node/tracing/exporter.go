@@ -90,6 +90,7 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 
 // admit tells whether the queue has room for another span, and counts the span.
 func (e *exporter) admit() bool {
+	// The span is counted first, so that two at once can't take the last place.
 	if e.held.Add(1) <= queueSize {
 		return true
 	}
@@ -111,6 +112,7 @@ func (e *exporter) lose(fate int, count uint64, cause error) {
 	e.lost = time.Now()
 
 	if first {
+		// count was added above, and belongs to the series that begins.
 		e.was = e.losses() - count
 		e.log.Warn("spans of traces are lost; requests go on", "endpoint", e.endpoint, "err", cause)
 	}
