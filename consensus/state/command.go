@@ -115,6 +115,7 @@ func (c *Command) items() (n int, isList bool) {
 // used proofs.
 func (b *Batch) OnlyRegistrations() bool {
 	return !slices.ContainsFunc(b.Commands, func(command Command) bool {
+		// A traced command is in the feed of commands, too.
 		if _, traced := command.Change(); traced && command.Origin != nil {
 			return true
 		}
@@ -334,6 +335,7 @@ func DecodeBatch(data []byte) (*Batch, error) {
 		return &batch, nil
 	}
 
+	// The version alone tells an entry of a newer release from a damaged one.
 	var v struct {
 		Version uint `cbor:"1,keyasint"`
 	}
