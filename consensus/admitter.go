@@ -304,7 +304,7 @@ func (l *Leader) removeEmptied(ctx context.Context, from spiffeid.ID, request *m
 
 // vacateFormerAddress removes a member that requests another address, so that seat adds it
 // with that one. Raft can move a member too, but not while it sends to it. The leader doesn't send to
-// itself, and would lead no more once it were removed.
+// itself, and would not lead after its removal.
 //
 // A process that the leader has not found yet gets the member's seat once the former address is silent.
 func (l *Leader) vacateFormerAddress(ctx context.Context, from spiffeid.ID, request *message.JoinRequest,

@@ -78,7 +78,7 @@ func (c *ledgerComparer) compare() bool {
 	return false
 }
 
-// decide counts who has this member's tree, once one has another.
+// decide counts the members with this member's tree, once one of them has another.
 func (c *ledgerComparer) decide(others []Member) {
 	var with, against []Member
 

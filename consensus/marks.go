@@ -11,7 +11,7 @@ import (
 
 // A marker marks the requests that this process sends to the leader, so that it knows them in the log: a
 // thief of this node's key can send others in its name. The mark is a random number and its HMAC with the
-// caller by a secret of the process. Who reads the log can repeat a mark, but for that caller alone.
+// caller by a secret of the process. A reader of the log can repeat a mark, but for that caller alone.
 type marker struct {
 	secret [sha256.Size]byte
 	// since is from when on the log's entries in this node's name are of this process: an earlier one may

@@ -244,7 +244,7 @@ type sharedQuestion struct {
 	next *questionRound // nil while no caller waits for the next round
 }
 
-// A questionRound is one question and its answer, which is there once done is closed.
+// A questionRound is one question, with its answer once done is closed.
 type questionRound struct {
 	done chan struct{}
 	at   directory.Position

@@ -125,7 +125,7 @@ feed:
 }
 
 // regrantPause is the wait before grants are decided again after a failure. A leader writes
-// nothing until it knows its clock to be right, for one.
+// nothing until it knows that its clock is right, for example.
 const regrantPause = 200 * time.Millisecond
 
 // regranters is how many commands with new grants are on their way at a time: while
