@@ -91,6 +91,7 @@ func Open(dir string) (store *Store, pending [][]byte, err error) {
 	for _, f := range files {
 		name, isKept := strings.CutSuffix(f.Name(), KeptSuffix)
 		if strings.HasSuffix(f.Name(), PendingSuffix) {
+			// A pending case enters the lists only by Add, after the caller has judged it again.
 			data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 			if err != nil {
 				return nil, nil, fmt.Errorf("federation: %w", err)
