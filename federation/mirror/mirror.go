@@ -1,9 +1,9 @@
 // Package mirror follows the ledgers of other domains, entry by entry.
 //
-// A mirror holds what the origin's checkpoints commit to: it takes a checkpoint that a key
+// A mirror holds the entries that the origin's checkpoints commit to: it takes a checkpoint that a key
 // of the origin's newest key document signed, asks for the entries that it doesn't have,
 // from any node, and keeps them only if they lead to the checkpoint's root. So an entry at
-// an index is the origin's own word, whoever handed it over, and the ledger that it has
+// an index is the origin's own word from whichever node it came, and the ledger that it has
 // shown before is the beginning of the one that it shows now.
 package mirror
 
@@ -140,6 +140,7 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 
 	var tree ledger.Tree
 
+	// Without a readable note of this ledger the copy begins anew, and its entries are fetched again.
 	text, _ := os.ReadFile(filepath.Join(dir, noteFile))
 	if held, err := checkpoint.Parse(string(text)); err == nil && held.Origin == directory.LogName(origin, epoch) {
 		tree = ledger.Tree{Size: held.Size, Root: held.Root}
@@ -147,6 +148,7 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 		text = nil
 	}
 
+	// A stop may have left entries behind the note, to which no stored checkpoint commits.
 	if err := log.Reset(tree); err != nil {
 		return errors.Join(err, log.Close())
 	}
@@ -182,7 +184,7 @@ func (c *copied) alone(change func() error) error {
 	return change()
 }
 
-// at returns the epoch of the copy, and what it holds.
+// at returns the epoch, the log and the tree of the copy.
 func (c *copied) at() (epoch uint64, log *ledger.Log, tree ledger.Tree) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +254,8 @@ func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch
 	return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
 }
 
-// judgeWitnesses notes who has cosigned a checkpoint, if that is the quorum that the policy of its log asks for.
+// judgeWitnesses notes the witnesses that have cosigned a checkpoint, if they are the quorum of its
+// log's policy.
 func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, node protocol.Node,
 	note *checkpoint.Note,
 ) error {
@@ -321,6 +324,9 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	}
 
 	err := m.fill(ctx, log, next, epoch, nodes)
+
+	// fill has compared the entries with the new root only. The former tree must also be the beginning of the
+	// new one.
 	if err == nil && tree.Size > 0 {
 		var root directory.Hash
 		if root, err = log.Root(next, tree.Size); err == nil && root != tree.Root {
@@ -329,9 +335,11 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	}
 
 	if err != nil {
+		// The copy returns to its last verified checkpoint.
 		return errors.Join(err, log.Reset(tree))
 	}
 
+	// The entries are on disk before the note that commits to them.
 	if err := log.Sync(); err != nil {
 		return err
 	}
@@ -440,8 +448,8 @@ func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement 
 	return directory.LogName(origin, epoch), err == nil && strings.HasSuffix(string(data), string(want[:]))
 }
 
-// Witnesses returns who has cosigned a checkpoint that covers an entry of a domain's present ledger; nil unless
-// they are the quorum that its policy asks for.
+// Witnesses returns the witnesses that have cosigned a checkpoint that covers an entry of a domain's
+// present ledger. It returns nil unless they are the quorum of its policy.
 func (m *Mirrors) Witnesses(origin spiffeid.TrustDomain, index uint64) *directory.Witnesses {
 	return m.of(origin).witnessesOf(index)
 }
