@@ -57,7 +57,7 @@ type Config struct {
 	Removal func(spiffeid.TrustDomain) *directory.OperatorRequest
 	// Changed is called after an agreement has changed.
 	Changed func()
-	// ReplaceFile writes a file of which a reader sees the old or the new contents.
+	// ReplaceFile writes a file so that a reader sees either the old or the new contents.
 	ReplaceFile func(path string, contents []byte, mode fs.FileMode) error
 	Logger      *slog.Logger
 }
@@ -91,6 +91,7 @@ func (a *Agreements) Run(ctx context.Context) {
 	defer farewells.Wait()
 
 	for {
+		// Taken before the list is read, so that no change is missed.
 		agreed := a.store.Agreed()
 		changed := false
 
@@ -104,6 +105,7 @@ func (a *Agreements) Run(ctx context.Context) {
 			left := a.keep(peering)
 			a.noteEnd(peering, left)
 
+			// A peer that has ended the agreement itself needs no farewell.
 			if left && !peering.ByPeer {
 				farewells.Go(func() {
 					if a.sayFarewell(ctx, peering) {
@@ -287,6 +289,7 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 		return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", name, err),
 			a.store.AmendPeering(settled, pending, invited))
 	case err != nil:
+		// The agreement stays pending, because the other domain may have accepted although its answer was lost.
 		return directory.Refuse(problem.Upstream,
 			"no node of %s confirmed the invitation, so the peering is pending here; accept it again "+
 				"once one is reachable: %w", name, err)

@@ -172,6 +172,7 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 
 	got, err := k.Fetch(bound, peering)
 	if err == nil {
+		// Noted before the proposal, because a leader confirms only a bundle that it has found itself.
 		k.note(peering, got.JWKS)
 	}
 
@@ -181,6 +182,7 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 		}
 	}
 
+	// A failure while the node stops says nothing about the endpoint.
 	if ctx.Err() != nil {
 		return
 	}

@@ -28,6 +28,7 @@ func (a *Agreements) keep(peering directory.Peering) (left bool) {
 			a.cfg.Logger.Error("a former peer can't be removed from disk", "peer", name, "err", err)
 		}
 
+		// Without a file the agreement had ended before, and its farewell isn't repeated.
 		return err == nil && peering.State == directory.PeeringTerminated
 	}
 
