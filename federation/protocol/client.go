@@ -34,7 +34,7 @@ type Client struct {
 	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
 	Traffic *Traffic
 	Codecs  *Codecs
-	Address string // of this node, for HeaderAddress; "" states none
+	Address string // of this node, for HeaderAddress; no header if it is ""
 	// Answered is called for each response of a node, interim ones too, whatever it says. An error
 	// ends a pull that the node holds.
 	Answered func(Node, http.Header) error
@@ -89,6 +89,7 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 	held.Text, held.Header, err = c.get(traced, node, path, q, limit, func() { watchdog.Stop() })
 	held.Pinged = pings.Load() > 0
 
+	// The request reports any end of ctx as a cancellation. The cause has the reason.
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, ctx.Err()) {
 		err = fmt.Errorf("ask %s: %w", node.Base, cause)
 	}
@@ -157,7 +158,7 @@ func (c *Client) introduce(ctx context.Context, req *http.Request) {
 	}
 }
 
-// Page asks for one page of an origin's stream. It returns "" if the node has none.
+// Page asks for one page of an origin's stream. It returns "" if the node has no such page.
 func (c *Client) Page(ctx context.Context, node Node, origin spiffeid.TrustDomain, aud directory.Audience,
 	since uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTime)

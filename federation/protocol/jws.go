@@ -15,7 +15,7 @@ var errJWS = errors.New("not a canonical compact JWS")
 // A JWS is a compact JWS taken apart, nothing of it verified.
 type JWS struct{ Header, Payload []byte }
 
-// JoinJWS makes a compact JWS of its parts, of which the payload alone is not encoded yet.
+// JoinJWS makes a compact JWS of its parts. Only the payload is not encoded yet.
 func JoinJWS(header string, payload []byte, signature string) string {
 	b := make([]byte, 0, len(header)+directory.B64.EncodedLen(len(payload))+len(signature)+2)
 	b = directory.B64.AppendEncode(append(append(b, header...), '.'), payload)
@@ -23,8 +23,8 @@ func JoinJWS(header string, payload []byte, signature string) string {
 	return string(append(append(b, '.'), signature...))
 }
 
-// RecordParts are a record in parts: those of its JWS, of which the payload alone is not encoded,
-// and its disclosures.
+// RecordParts are the parts of a record: those of its JWS, with the payload decoded, and its
+// disclosures.
 type RecordParts struct {
 	Header      string
 	Payload     []byte
