@@ -30,6 +30,7 @@ func (b *Publisher) SignAhead(ctx context.Context, audiences func() []directory.
 	signed := map[directory.Audience]signedUpTo{}
 
 	for {
+		// Taken before the streams are read, so that no change is missed.
 		changed := b.Source.Changed()
 		all := audiences()
 		next := make(map[directory.Audience]signedUpTo, len(all))

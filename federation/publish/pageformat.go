@@ -8,7 +8,7 @@ import (
 
 // pageFormat returns the format of the next page of a stream: of the mesh's the one
 // that is in force in the domain, of a private one the highest that its audience
-// reads. The audience of which no key document is known reads format 1.
+// reads. An audience without a known key document reads format 1.
 func (b *Publisher) pageFormat(aud directory.Audience) uint {
 	if aud == directory.Mesh {
 		return b.Source.Format(signed.StructurePage)

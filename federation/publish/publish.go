@@ -75,6 +75,8 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 	}
 
 	key := PageKey{aud, since, limit, b.pageFormat(aud)}
+
+	// A page is complete as of one position, so a cached page serves while the position stays.
 	if made, ok := b.Pages[key]; ok &&
 		(directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.Source.Position() {
 		return &made, nil
@@ -97,7 +99,7 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 }
 
 // EntryPage returns a page, signed now, of nothing but the entry at a revision of a stream; nil
-// if there is none by now. It is complete between the two revisions that it names, as every
+// if that entry has changed since. It is complete between the two revisions that it names, as every
 // page (rule G2).
 func (b *Publisher) EntryPage(aud directory.Audience, revision uint64) (*Page, error) {
 	b.mu.Lock()
@@ -259,6 +261,8 @@ func (b *Publisher) GossipPage(cursor *GossipCursor) (*Page, error) {
 	defer b.mu.Unlock()
 
 	ds, to, at := b.Source.Digests(directory.Mesh, cursor.From, protocol.MaxDigests)
+
+	// Older digests are skipped: a member that lacks them finds a gap and pulls.
 	for to < at && len(ds) > 0 {
 		cursor.From = ds[len(ds)-1].Revision
 		ds, to, at = b.Source.Digests(directory.Mesh, cursor.From, protocol.MaxDigests)
