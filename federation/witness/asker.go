@@ -20,7 +20,7 @@ import (
 type Target struct {
 	Name   string                   // the peer's domain, or the name of the witness's key
 	URLs   []string                 // prefixes of submissions, one of each node
-	Keys   []checkpoint.VerifierKey // by one of which it cosigns
+	Keys   []checkpoint.VerifierKey // it cosigns by one of them
 	Every  time.Duration            // at least that lies between two submissions
 	Client *http.Client
 }
@@ -82,7 +82,7 @@ type proposal struct {
 	cosigned map[string]bool // by the name of the target
 }
 
-// asked is what the asker knows of a witness. One round at a time uses it.
+// asked is the asker's state of one witness. One round at a time uses it.
 type asked struct {
 	size     uint64 // cosigned last
 	due      time.Time
@@ -155,7 +155,7 @@ func (a *Asker) know(targets []Target) {
 		present[target.Name] = true
 
 		if a.asked[target.Name] == nil {
-			last, _ := a.cfg.Ledger.Cosigned() // a guess; a witness says what it has
+			last, _ := a.cfg.Ledger.Cosigned() // a guess; the witness states its own size
 			a.asked[target.Name] = &asked{size: last.Size}
 		}
 	}
@@ -194,6 +194,7 @@ func (a *Asker) mayPropose(targets []Target, note *checkpoint.Note, now time.Tim
 
 		switch {
 		case state.failures > 0:
+			// A witness that fails isn't waited for.
 		case !last.cosigned[target.Name] && wait <= patience, wait > 0 && wait <= alignWithin:
 			return false
 		}

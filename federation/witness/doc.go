@@ -3,7 +3,7 @@
 //
 //	submission.go  a checkpoint that is submitted, both ends
 //	logs.go        the logs that are witnessed, and their keys
-//	witness.go     a witness: what it takes and cosigns
+//	witness.go     a witness: which checkpoints it takes and cosigns
 //	serve.go       its routes
 //	asker.go       asks the witnesses of the domain's ledger
 //

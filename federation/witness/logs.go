@@ -25,7 +25,7 @@ type LogKeyring interface {
 	LogKeys(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
 }
 
-// Logs are those of which checkpoints are cosigned: the ledgers of the domain's active peers, and the
+// Logs are the logs whose checkpoints the domain cosigns: the ledgers of its active peers, and the
 // configured ones.
 type Logs struct {
 	Keys     LogKeyring
@@ -34,7 +34,7 @@ type Logs struct {
 	Every    time.Duration // between two checkpoints of a peer's ledger
 }
 
-// A known is a log of which checkpoints are taken.
+// A known is a log whose checkpoints are taken.
 type known struct {
 	peer    spiffeid.TrustDomain // zero for one that is configured
 	origin  string

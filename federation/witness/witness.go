@@ -127,6 +127,7 @@ func (w *Witness) Add(ctx context.Context, body string) (line string, err error)
 		return "", err
 	}
 
+	// Compared first, because judge refuses a contradictory checkpoint.
 	w.compare(log, note, signedNote, last)
 
 	if err := judge(note, submission.Old, submission.Proof, last); err != nil {
@@ -134,6 +135,8 @@ func (w *Witness) Add(ctx context.Context, body string) (line string, err error)
 	}
 
 	if since := time.Since(time.Unix(last.At, 0)); last.Origin != "" && since < log.every {
+		// The domain has taken this checkpoint already. Another cosignature, by this node's key, doesn't count
+		// for the rate.
 		if last.Size == note.Size {
 			return w.cosign(note, epoch, time.Unix(last.At, 0))
 		}
@@ -148,6 +151,8 @@ func (w *Witness) Add(ctx context.Context, body string) (line string, err error)
 		Origin: note.Origin, Old: submission.Old, Size: note.Size, Root: note.Root, Note: signedNote,
 	}, submission.Proof)
 	if directory.ProblemOf(err) == directory.Conflict { // another one came first
+
+		// A size beyond the note's makes last ask the other members.
 		if last, _, again := w.last(ctx, note, note.Size+1); again == nil {
 			err = refuseMoved(last, err)
 		}
