@@ -93,6 +93,7 @@ func (r *recorder) WriteHeader(status int) {
 		r.status = status
 	}
 
+	// A slot is for work: a client that reads slowly must not hold one.
 	r.slot.Release()
 	r.ResponseWriter.WriteHeader(status)
 }

@@ -241,6 +241,7 @@ func (s *Server) SetLimits(general admission.Limits, callers []admission.CallerL
 // Drain ends the streams of events, each with its reason. A node that stops calls it
 // first, since they would go on for ever.
 func (s *Server) Drain() {
+	// Refusals from here on are logged as those of a node that stops.
 	s.draining.Store(true)
 	s.surfaces.watch.Drain()
 	s.surfaces.audit.Drain()

@@ -137,6 +137,7 @@ func (wt *Watcher) context(call *request.Call) (context.Context, context.CancelF
 		ctx, cancel = context.WithDeadlineCause(ctx, until, errCredential)
 	}
 
+	// Without detach, each stream would stay in memory until the node stops.
 	detach := context.AfterFunc(wt.stopping, func() { end(errStopping) })
 
 	return ctx, func() {

@@ -89,8 +89,7 @@ func New(cfg Config) (*Client, error) {
 	}
 
 	if cfg.Learn && cfg.HTTP == nil {
-		// | cfg.TLS.VerifyConnection == nil | Learned addresses come from nodes, so a server there must prove that it
-		// is a node of the domain.
+		// Learned addresses come from nodes, so a server there must prove that it is a node of the domain.
 		if cfg.TLS == nil || cfg.TLS.VerifyConnection == nil {
 			return nil, errors.New("client: Learn needs TLS that verifies nodes, as that of NodeTrust, or of LoadTLS " +
 				"with a bundle")

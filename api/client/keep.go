@@ -115,6 +115,8 @@ func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
 	}
 
 	k.rid = out.RID
+
+	// The answer names a lifetime only if less than the wanted one was granted.
 	k.granted = k.wanted()
 	k.unseen = 0
 

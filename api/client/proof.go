@@ -141,6 +141,7 @@ func (q *request) hash() (hash [sha256.Size]byte, err error) {
 		return sha256.Sum256(q.body), nil
 	}
 
+	// A stream is read twice: here for its hash, and again when it is sent.
 	sum := sha256.New()
 	if _, err := io.Copy(sum, q.stream()); err != nil {
 		return hash, fmt.Errorf("reading the body to prove it: %w", err)

@@ -50,6 +50,7 @@ func parseMessage(body []byte) (message message, err error) {
 		return message, err
 	}
 
+	// The tool decides how much time and memory the call gets, before the library reads the message.
 	params, err := directory.ParseObject(args.given["params"])
 	if err != nil {
 		return message, err

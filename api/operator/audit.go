@@ -291,6 +291,8 @@ func (e *auditEvents) send(data []byte) error {
 	_ = e.rc.SetWriteDeadline(time.Now().Add(response.WriteTime)) // if the connection has deadlines
 	_, err := e.w.Write(data)
 	err = errors.Join(err, e.rc.Flush())
+
+	// HTTP/2 ends a stream at its deadline, even if nothing is sent.
 	_ = e.rc.SetWriteDeadline(time.Time{})
 
 	return err
