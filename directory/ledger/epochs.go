@@ -66,11 +66,14 @@ func (e *Epochs) Log(epoch uint64) (log *Log, end *Tree, err error) {
 	}
 
 	if !ended {
-		err = log.Reset(tree)
+		if err = log.Reset(tree); err != nil {
+			return nil, nil, err
+		}
+
 		e.ends[epoch] = tree
 	}
 
-	return log, &tree, err
+	return log, &tree, nil
 }
 
 func (e *Epochs) open(epoch uint64) (*Log, error) {

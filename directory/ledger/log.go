@@ -88,9 +88,19 @@ func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	errs := []error{l.entries.flush(), l.entries.file.Close()}
+	errs := []error{l.flush(), l.entries.file.Close()}
 	for _, c := range l.hashes {
-		errs = append(errs, c.flush(), c.file.Close())
+		errs = append(errs, c.file.Close())
+	}
+
+	return errors.Join(errs...)
+}
+
+// flush writes all values to the files. The caller holds mu.
+func (l *Log) flush() error {
+	errs := []error{l.entries.flush()}
+	for _, c := range l.hashes {
+		errs = append(errs, c.flush())
 	}
 
 	return errors.Join(errs...)
@@ -140,29 +150,26 @@ func (l *Log) Reset(tree Tree) error {
 
 // stored writes all values to the files, and returns how many entries they have with all hashes.
 func (l *Log) stored() (uint64, error) {
-	if err := l.entries.flush(); err != nil {
+	if err := l.flush(); err != nil {
 		return 0, err
 	}
 
 	n, err := l.entries.stored()
+	if err != nil {
+		return 0, err
+	}
 
 	for level, c := range l.hashes {
-		if err == nil {
-			err = c.flush()
-		}
-
+		hashes, err := c.stored()
 		if err != nil {
 			return 0, err
 		}
 
-		var hashes uint64
-		if hashes, err = c.stored(); err == nil {
-			// A level with so many hashes lacks none of the hashes of this many entries.
-			n = min(n, (hashes+1)<<(fanoutBits*level)-1)
-		}
+		// A level with so many hashes lacks none of the hashes of this many entries.
+		n = min(n, (hashes+1)<<(fanoutBits*level)-1)
 	}
 
-	return n, err
+	return n, nil
 }
 
 // cut lets the columns go on behind the first n entries.
@@ -258,7 +265,10 @@ var ErrOther = errors.New("entries lead to another root")
 // don't lead to the tree's root nothing is kept, and the error is ErrOther; the next call asks
 // for all of them.
 func (l *Log) Fill(tree Tree, from func(index uint64) ([]Entry, error)) error {
-	at, missing := l.beginFill()
+	at, missing, err := l.beginFill()
+	if err != nil {
+		return fmt.Errorf("write the ledger: %w", err)
+	}
 
 	for missing && at < tree.Size {
 		// The entries may come from another member, so the lock is free meanwhile; fill notices a reset.
@@ -283,16 +293,23 @@ func (l *Log) Fill(tree Tree, from func(index uint64) ([]Entry, error)) error {
 	return l.finishFill(tree)
 }
 
-func (l *Log) beginFill() (from uint64, missing bool) {
+func (l *Log) beginFill() (from uint64, missing bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if l.have < l.size {
-		// The entries behind stay in the file, from which finishFill reads them.
-		l.cut(l.have)
+	if l.have == l.size {
+		return l.have, false, nil
 	}
 
-	return l.have, l.have < l.size
+	// After a failed write the columns have values that are in no file yet.
+	if err := l.flush(); err != nil {
+		return 0, true, err
+	}
+
+	// The entries behind stay in the file, from which finishFill reads them.
+	l.cut(l.have)
+
+	return l.have, true, nil
 }
 
 func (l *Log) fill(at uint64, entries []Entry) (next uint64, err error) {

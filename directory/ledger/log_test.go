@@ -343,6 +343,43 @@ func TestALogIsFilledFromElsewhere(t *testing.T) {
 	}
 }
 
+// A member that is alone in its domain has no other source than its own file.
+//
+// Requirement: LOG-004
+func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	log := open(t, dir)
+	reset(t, log, ledger.Tree{})
+
+	// The 16th entry completes the first hash of this level, whose file can't be opened.
+	level := filepath.Join(dir, "hashes-1")
+	if err := os.Mkdir(level, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	log.Append(entries(0, 20)...)
+
+	if from, missing := log.Missing(); !missing || from != 15 {
+		t.Fatalf("missing from %d on (%t), want from 15", from, missing)
+	}
+
+	if err := os.Remove(level); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := log.Fill(treeOf(20), log.Local); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := log.Prove(treeOf(20), 3); err != nil {
+		t.Error(err)
+	}
+
+	if err := log.Sync(); err != nil {
+		t.Errorf("the failure of a write outlives its repair: %v", err)
+	}
+}
+
 // Requirement: LOG-004
 func TestWhatIsDamagedIsNotServed(t *testing.T) {
 	for _, file := range []string{"entries", "hashes-0", "hashes-1", "hashes-2"} {
@@ -443,6 +480,39 @@ func TestAnEndedEpochStaysReadable(t *testing.T) {
 
 	if _, _, err := epochs.Log(1500); !errors.Is(err, ledger.ErrNoTile) {
 		t.Errorf("an epoch that never was: %v", err)
+	}
+}
+
+func TestAnEndedLogThatCantBeReadIsAnErrorEachTime(t *testing.T) {
+	dir := t.TempDir()
+	epochs := ledger.OpenEpochs(dir)
+
+	began := errors.Join(epochs.Begin(1000, ledger.Tree{}), epochs.Begin(2000, treeOf(0)))
+	if err := errors.Join(began, epochs.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	epochs = ledger.OpenEpochs(dir)
+	defer epochs.Close()
+
+	if err := epochs.Reset(1000, treeOf(0)); err != nil {
+		t.Fatal(err)
+	}
+
+	log, _, err := epochs.Log(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The file of the log fails from here on.
+	if err := errors.Join(log.Close(), epochs.Reset(2000, treeOf(0))); err != nil {
+		t.Fatal(err)
+	}
+
+	for call := range 3 {
+		if _, _, err := epochs.Log(1000); err == nil {
+			t.Errorf("call %d returns a log that can't be read", call)
+		}
 	}
 }
 
