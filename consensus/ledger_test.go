@@ -417,6 +417,17 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 			}
 		}
 
+		// Neither does a name come back from a member that has pruned the contents and not erased them yet.
+		records, err := s.Replica.history.Of(made.RID)
+		if err != nil || len(records) == 0 {
+			t.Fatal(records, err)
+		}
+
+		records[0].Agent = "agent-" + secret
+		if err := s.statements.judge(&records[0]); err != nil || records[0].Agent != "" {
+			t.Errorf("the name %q is copied: %v", records[0].Agent, err)
+		}
+
 		// The log goes on behind the files that were deleted.
 		d.stop(leader)
 		d.start(leader)

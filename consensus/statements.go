@@ -227,13 +227,12 @@ func (k *statementKeeper) judge(r *history.Record) error {
 		return fmt.Errorf("entry %d of the ledger is another", r.Index)
 	}
 
-	if r.Kept == nil {
-		return nil
-	}
-
-	// Another member may not have erased the contents yet.
+	// Another member may not have erased contents and name yet.
 	if k.member.replica.hasErased(r.RID) {
 		r.Agent, r.Kept = "", nil
+	}
+
+	if r.Kept == nil {
 		return nil
 	}
 

@@ -132,25 +132,47 @@ func (s *Store) isOpen() bool {
 	return s.db != nil
 }
 
-// Add takes statements that have ended. It doesn't wait for the disk. If too much waits, statements
-// are dropped: they are in Raft's log, which is not cut until they are in the history.
+// Add takes statements that have ended. It waits for the disk only if too much waits in memory, as when many
+// large registrations end at once. If the disk fails, statements are dropped: they are in Raft's log, which is
+// not cut until they are in the history.
 func (s *Store) Add(past []state.Past) {
-	if len(past) == 0 {
+	for i := range past {
+		if s.add(&past[i]) {
+			continue
+		}
+
+		// A disk that has failed already would hold up each change.
+		_, dropped := s.missing()
+		if !dropped && s.isOpen() && s.Flush() == nil && s.add(&past[i]) {
+			continue
+		}
+
+		s.drop()
+
 		return
 	}
+}
 
+// add has a statement wait to be written, and reports false if too much waits already.
+func (s *Store) add(past *state.Past) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	for i := range past {
-		if s.bytes >= maxWaiting {
-			s.lacks, s.dropped = true, true
-			return
-		}
-
-		s.waiting = append(s.waiting, past[i])
-		s.bytes += past[i].Size()
+	if s.bytes >= maxWaiting {
+		return false
 	}
+
+	s.waiting = append(s.waiting, *past)
+	s.bytes += past.Size()
+
+	return true
+}
+
+// drop notes that statements were dropped.
+func (s *Store) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lacks, s.dropped = true, true
 }
 
 // take returns the statements that wait to be written.
@@ -253,6 +275,10 @@ func put(tx *bbolt.Tx, r *Record) error {
 
 // putName notes the last statement of a registration under its name.
 func putName(all *bbolt.Bucket, r *Record) error {
+	if r.Agent == "" { // it was erased
+		return nil
+	}
+
 	key, at := nameKey(r.Agent, r.RID), Position{r.Epoch, r.Index}.bytes()
 	if bytes.Compare(all.Get(key), at) >= 0 {
 		return nil

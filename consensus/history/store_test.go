@@ -92,6 +92,20 @@ func TestRegistrationsOfANameAreInOrder(t *testing.T) {
 	}
 }
 
+// Registrations whose names are erased are no neighbours of each other.
+func TestErasedRegistrationsHaveNoNameInCommon(t *testing.T) {
+	s := open(t, t.TempDir())
+
+	err := s.Merge([]history.Record{{RID: rid(1), Epoch: 1, Index: 1}, {RID: rid(2), Epoch: 1, Index: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if rids, err := s.Named(""); len(rids) > 0 || err != nil {
+		t.Errorf("%v have the empty name: %v", rids, err)
+	}
+}
+
 func TestPruningGivesSpaceBack(t *testing.T) {
 	s := open(t, t.TempDir())
 

@@ -43,6 +43,11 @@ func (e *Erasures) CheckErase(erase *Erase) error {
 // Has reports whether the contents of a registration are erased.
 func (e *Erasures) Has(rid directory.RID) bool { return e.known[rid] }
 
+// knows reports whether all erasures of an earlier state are among these.
+func (e *Erasures) knows(had *Erasures) bool {
+	return !slices.ContainsFunc(had.queue, func(one Erasure) bool { return !e.Has(one.RID) })
+}
+
 func (e *Erasures) add(one Erasure) {
 	if !e.known[one.RID] {
 		e.known[one.RID] = true

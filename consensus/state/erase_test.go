@@ -47,6 +47,17 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 		t.Errorf("%v are erased behind the last one", got)
 	}
 
+	forged := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	if err := forged.Follows(d.state); err != nil {
+		t.Error(err)
+	}
+
+	delete(forged.erasures.known, rid)
+
+	if forged.Follows(d.state) == nil {
+		t.Error("a member takes a snapshot without an erasure that it knows")
+	}
+
 	old := must(readSnapshot(bytes.NewReader(before), alpha, index.New(), &Header{}))
 	if old.registrations.Get(rid) == nil {
 		t.Fatal("the backup has no such registration")

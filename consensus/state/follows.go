@@ -30,6 +30,8 @@ func (s *State) Follows(had *State) error {
 			s.policy.current.Revision)
 	case !s.ordered.knows(&had.ordered):
 		return errors.New("it has forgotten operators' proofs that this member knows as used")
+	case !s.erasures.knows(&had.erasures):
+		return errors.New("it has forgotten erasures that this member knows")
 	case s.Restored(had):
 		// A restore begins another ledger, so those below need not follow each other.
 		return nil
