@@ -308,6 +308,12 @@ func byPeersWord(ctx context.Context) context.Context { return directory.WithOpe
 // the invitation: nothing is exported, and no rules apply. described is the peer as it answered the offer.
 func (a *Agreements) Renew(ctx context.Context, invited, described directory.Peering) error {
 	err := a.amend(ctx, invited.Domain, func(now *directory.Peering, _ bool) error {
+		// The peer may have been frozen or removed while it was asked, and it chooses how long that takes.
+		if now.State != directory.PeeringActive && !now.Equal(invited) {
+			return directory.Refuse(directory.Conflict, "the peering with %s is %s by now; nothing was changed",
+				invited.Domain.Name(), now.State)
+		}
+
 		*now = invited
 
 		return nil

@@ -253,6 +253,21 @@ func TestAnOfferThatFails(t *testing.T) {
 	}
 }
 
+// A peer that was frozen while it was asked is not begun anew: its word would end the freeze.
+func TestAFrozenPeerIsNotBegunAnew(t *testing.T) {
+	for _, state := range []directory.PeeringState{directory.PeeringActive, directory.PeeringFrozen} {
+		now, invited := active(), active()
+		now.State, invited.State = state, directory.PeeringPending
+
+		agreements, _ := load(t, &log{all: []directory.Peering{now}}, t.TempDir())
+		err := agreements.Renew(t.Context(), invited, invited)
+
+		if got, _ := agreements.With(beta); (err == nil) != (state == directory.PeeringActive) || got.State != state {
+			t.Errorf("%s: %v, and the peering is %s", state, err, got.State)
+		}
+	}
+}
+
 // A node that restarts knows its peers and their bundles before it has read its domain's log;
 // a former peer's file is removed.
 func TestAgreementsAreKeptOnDisk(t *testing.T) {
