@@ -38,9 +38,9 @@ type delivery struct {
 
 	begun   bool // the first state is complete, so that later events are changes
 	lastID  string
-	known   map[string]delivered // by rid
+	known   map[string]delivered // by keyOf
 	pending *webhook.Message     // not taken by the receiver, as far as the journal says
-	again   map[string]bool      // after a reset: the rids that were sent again; else nil
+	again   map[string]bool      // after a reset: the registrations that were sent again; else nil
 }
 
 // A delivered is a registration as the receiver knows it.
@@ -53,7 +53,7 @@ type delivered struct {
 // A line of the journal. A message stands in the line of the change that it is about.
 type line struct {
 	Watch   string           `json:"watch,omitempty"` // in the first line
-	RID     string           `json:"rid,omitempty"`
+	RID     string           `json:"rid,omitempty"`   // with its origin, as of keyOf
 	Known   *delivered       `json:"known,omitempty"` // nil after its removal
 	Message *webhook.Message `json:"message,omitempty"`
 	Taken   string           `json:"taken,omitempty"`  // the ID of the message that the receiver took
@@ -251,6 +251,9 @@ func (d *delivery) change(ctx context.Context, l *line, kind string, data jsonte
 	return d.flush(ctx)
 }
 
+// keyOf returns by what a registration is known: each domain chooses its rids, and may choose another one's.
+func keyOf(origin, rid string) string { return origin + "/" + rid }
+
 // take applies an event of the watch, and delivers the change.
 func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error {
 	switch event.Kind {
@@ -264,11 +267,12 @@ func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error 
 
 	case apiclient.EventRemoved:
 		// The receiver never got a registration that the journal doesn't have, so its end is no change.
-		if _, known := d.known[event.Removed.RID]; !known {
+		key := keyOf(event.Removed.Origin, event.Removed.RID)
+		if _, known := d.known[key]; !known {
 			return nil
 		}
 
-		return d.change(ctx, &line{RID: event.Removed.RID, Resume: event.ID}, event.Kind, event.Data)
+		return d.change(ctx, &line{RID: key, Resume: event.ID}, event.Kind, event.Data)
 
 	case apiclient.EventCurrent:
 		return d.current(ctx, event.ID)
@@ -279,18 +283,18 @@ func (d *delivery) take(ctx context.Context, event *apiclient.WatchEvent) error 
 
 // shown applies the present state of a registration.
 func (d *delivery) shown(ctx context.Context, event *apiclient.WatchEvent) error {
-	rid := event.Item.Href[strings.LastIndexByte(event.Item.Href, '/')+1:]
+	key := keyOf(event.Item.Provenance.Authority, event.Item.Href[strings.LastIndexByte(event.Item.Href, '/')+1:])
 
 	hash, err := hashOf(event.Data)
 	if err != nil {
 		return err
 	}
 
-	before, known := d.known[rid]
+	before, known := d.known[key]
 	now := delivered{event.Item.Agent, event.Item.Provenance.Authority, hash}
 
 	if d.again != nil {
-		d.again[rid] = true
+		d.again[key] = true
 	}
 
 	kind := apiclient.EventAdded
@@ -303,17 +307,17 @@ func (d *delivery) shown(ctx context.Context, event *apiclient.WatchEvent) error
 		kind = apiclient.EventUpdated
 	}
 
-	return d.change(ctx, &line{RID: rid, Known: &now, Resume: event.ID}, kind, event.Data)
+	return d.change(ctx, &line{RID: key, Known: &now, Resume: event.ID}, kind, event.Data)
 }
 
 // current ends the state that follows a reset. Registrations that did not come again ended in between.
 func (d *delivery) current(ctx context.Context, id string) error {
-	for _, rid := range slices.Sorted(maps.Keys(d.known)) {
-		if d.again[rid] {
+	for _, key := range slices.Sorted(maps.Keys(d.known)) {
+		if d.again[key] {
 			continue
 		}
 
-		before := d.known[rid]
+		before := d.known[key]
 
 		// The stream has no event of this removal any more, so the message is made from the journal.
 		data, err := json.Marshal(struct {
@@ -321,13 +325,13 @@ func (d *delivery) current(ctx context.Context, id string) error {
 			RID    string `json:"rid"`
 			Origin string `json:"origin"`
 			Why    string `json:"why"`
-		}{before.Agent, rid, before.Origin, "missed"})
+		}{before.Agent, strings.TrimPrefix(key, before.Origin+"/"), before.Origin, "missed"})
 		if err != nil {
 			return err
 		}
 
 		// The line names no event: after a crash here, the old position leads to a new reset or to the missed events.
-		if err := d.change(ctx, &line{RID: rid}, apiclient.EventRemoved, data); err != nil {
+		if err := d.change(ctx, &line{RID: key}, apiclient.EventRemoved, data); err != nil {
 			return err
 		}
 	}

@@ -98,7 +98,7 @@ func removed(id, agent string) *apiclient.WatchEvent {
 	data := fmt.Sprintf(`{"agent":%q,"rid":"R-%s","origin":"alpha.test","why":"expired"}`, agent, agent)
 
 	return &apiclient.WatchEvent{Kind: apiclient.EventRemoved, ID: id, Data: []byte(data),
-		Removed: &apiclient.Removal{Agent: agent, RID: "R-" + agent}}
+		Removed: &apiclient.Removal{Agent: agent, RID: "R-" + agent, Origin: "alpha.test"}}
 }
 
 func feed(t *testing.T, d *delivery, events ...*apiclient.WatchEvent) {
@@ -109,6 +109,29 @@ func feed(t *testing.T, d *delivery, events ...*apiclient.WatchEvent) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A peer that registers by the rid of another domain's registration hides no change of that one.
+//
+// Requirement: LOG-026
+func TestAPeersRegistrationHidesNoOther(t *testing.T) {
+	r := &receiver{}
+	d := r.begin(t, filepath.Join(t.TempDir(), "position"))
+
+	foreign := func(event *apiclient.WatchEvent) *apiclient.WatchEvent {
+		event.Data = []byte(strings.ReplaceAll(string(event.Data), "alpha.test", "beta.test"))
+		if event.Item != nil {
+			event.Item.Provenance.Authority = "beta.test"
+		} else {
+			event.Removed.Origin = "beta.test"
+		}
+
+		return event
+	}
+
+	feed(t, d, reset, shown("added", "", "one", "https://a", "1"), current,
+		foreign(shown("added", "e10", "one", "https://a", "1")), foreign(removed("e11", "one")), removed("e12", "one"))
+	r.expect(t, "agent.added one", "agent.removed one expired", "agent.removed one expired")
 }
 
 var (
