@@ -171,10 +171,11 @@ func (r *restorer) install(st *state.State) error {
 
 	err = r.group.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Size: size}, file, restoreTimeout)
 	switch {
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
-		errors.Is(err, raft.ErrEnqueueTimeout):
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return leadsNoMore(err)
 	case err != nil:
+		// Raft installs the snapshot before it waits for an entry behind it. ErrNotLeader and ErrEnqueueTimeout are
+		// answers of both steps, so this member may have the restored state, and lead again.
 		return restoreUnknown(err)
 	}
 

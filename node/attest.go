@@ -201,11 +201,13 @@ func (a *attester) rotate(ctx context.Context) error {
 
 		before := a.key.ID()
 
-		if a.key, err = next.Use(); err != nil {
-			return err
+		key, err := next.Use()
+		if err != nil {
+			return err // the node signs by the former key until the next attempt
 		}
 
-		a.keyring.SetKey(a.key)
+		a.key = key
+		a.keyring.SetKey(key)
 		a.log.Info("signing key rotated", "before", before, "now", a.key.ID())
 
 		return nil

@@ -73,7 +73,7 @@ func parseEvidence(data []byte) (*Evidence, error) {
 	}
 
 	switch {
-	case evidence.Offence == TwoDigests && len(evidence.Pages) == 2 &&
+	case evidence.Offence == TwoDigests && len(evidence.Pages) == 2 && len(evidence.Checkpoints) == 0 &&
 		(len(evidence.Keys) == 1 || len(evidence.Keys) == 2):
 	case evidence.Offence == TwoRoots && len(evidence.Pages) == 0 && len(evidence.Checkpoints) == 2 &&
 		(len(evidence.Keys) == 1 || len(evidence.Keys) == 2):

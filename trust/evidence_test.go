@@ -351,7 +351,9 @@ func TestEvidenceHasNoFurtherParts(t *testing.T) {
 
 	one, two := l.jws(t), l.signKeys(t, &fork)
 	for name, e := range map[string]Evidence{
-		"one page":             {Offence: TwoDigests, Pages: []string{a}, Keys: []string{one}},
+		"one page": {Offence: TwoDigests, Pages: []string{a}, Keys: []string{one}},
+		"pages and checkpoints": {Offence: TwoDigests, Pages: []string{a, b}, Keys: []string{one},
+			Checkpoints: []string{l.rooted(1, 7), l.rooted(2, 7)}},
 		"three pages":          {Offence: TwoDigests, Pages: []string{a, b, a}, Keys: []string{one}},
 		"no key document":      {Offence: TwoDigests, Pages: []string{a, b}},
 		"three for two pages":  {Offence: TwoDigests, Pages: []string{a, b}, Keys: []string{one, one, one}},

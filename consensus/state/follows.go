@@ -36,7 +36,8 @@ func (s *State) Follows(had *State) error {
 		// A restore begins another ledger, so those below need not follow each other.
 		return nil
 	case s.witness.forgotten(&had.witness) != "":
-		return fmt.Errorf("it has cosigned less of %s than this member", s.witness.forgotten(&had.witness))
+		return fmt.Errorf("it has cosigned less of %s than this member, or another branch",
+			s.witness.forgotten(&had.witness))
 	case now.ledger.Size < before.ledger.Size:
 		return fmt.Errorf("its ledger has %d leaves and this member's has %d", now.ledger.Size, before.ledger.Size)
 	case now.ledger.Size == before.ledger.Size && now.ledger.Root() != before.ledger.Root():

@@ -197,14 +197,16 @@ func (w *Witness) take(other *Witness) {
 	}
 }
 
-// forgotten returns the origin of a log of which w has cosigned less than had; "" if there is none.
+// forgotten returns the origin of a log of which w has cosigned less than had, or another branch; "" if there is
+// none.
 func (w *Witness) forgotten(had *Witness) string {
 	for _, before := range had.all() {
 		name, epoch := lineage(before.Origin)
 		now, known := w.logs[name]
 		_, newer := lineage(now.Origin)
 
-		if !known || newer < epoch || now.Origin == before.Origin && now.Size < before.Size {
+		behind := now.Size < before.Size || now.Size == before.Size && now.Root != before.Root
+		if !known || newer < epoch || now.Origin == before.Origin && behind {
 			return before.Origin
 		}
 	}

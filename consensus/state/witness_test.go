@@ -192,7 +192,7 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 	}
 }
 
-// A leader's snapshot can't set a witness back.
+// A leader's snapshot can't set a witness back, nor put it on another branch.
 //
 // Requirement: MESH-023
 func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
@@ -210,9 +210,14 @@ func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	d.state.witness.put(CosignedLog{Origin: betaLog, Size: 3})
+	for name, log := range map[string]CosignedLog{
+		"a smaller one":  {Origin: betaLog, Size: 3},
+		"another branch": {Origin: betaLog, Size: 4, Root: directory.Hash{2}},
+	} {
+		d.state.witness.put(log)
 
-	if err := d.state.Follows(had); err == nil || !strings.Contains(err.Error(), betaLog) {
-		t.Errorf("got %v", err)
+		if err := d.state.Follows(had); err == nil || !strings.Contains(err.Error(), betaLog) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

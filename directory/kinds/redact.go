@@ -17,7 +17,8 @@ func Redact(entry *directory.Entry, sight directory.Redaction) *directory.Entry 
 
 	// Entries are shared and never modified.
 	v := *entry
-	if !sight.ShowsRegistrant() && !entry.Owner.IsZero() {
+	hidesOwner := !sight.ShowsRegistrant() && !entry.Owner.IsZero()
+	if hidesOwner {
 		v.Owner = directory.Identity{}
 		v.Provenance = nil
 		v.Redacted = true
@@ -29,11 +30,12 @@ func Redact(entry *directory.Entry, sight directory.Redaction) *directory.Entry 
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return !sight.Shows(kind, m.Name) })
 
 	if len(members) == all {
-		if v.Redacted == entry.Redacted {
-			return entry
+		// The mark alone does not tell: an entry of another domain may have come with it.
+		if hidesOwner {
+			return &v
 		}
 
-		return &v
+		return entry
 	}
 
 	v.Redacted = true

@@ -41,6 +41,14 @@ func TestSightWithholds(t *testing.T) {
 		t.Error("what has nothing that is withheld is another")
 	}
 
+	// An entry that came without some members loses its owner, too.
+	came := *e
+	came.Redacted = true
+
+	if seen := kinds.Redact(&came, directory.Withhold(directory.MemberRegistrant)); !seen.Owner.IsZero() {
+		t.Errorf("the owner of a redacted entry is shown: %s", seen.Owner)
+	}
+
 	if g := directory.GrantOf(directory.Mesh, directory.Withhold("x", directory.MemberRegistrant),
 		d); !g.Complete(directory.KindAD) || g.Allows("doc", "x") || g.Allows("reg", "owner") ||
 		!g.Allows("doc", "tags") {

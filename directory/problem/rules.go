@@ -67,7 +67,7 @@ var rules = map[directory.Problem]Rule{
 			"Register without it, or ask the directory's operator."},
 	directory.QuotaExceeded: {403, "Quota exceeded", "forbidden", "Forbidden", 0,
 		"The directory limits the registrations and the bytes of documents of each identity and of the domain. " +
-			" The detail names the limit, what is in use and what is allowed. Remove a registration, " +
+			"The detail names the limit, what is in use and what is allowed. Remove a registration, " +
 			"make documents smaller, or ask the directory's operator for more."},
 	directory.OwnerOutsideDomain: {403, "Owner outside the domain", "forbidden", "Forbidden", 0,
 		"Registrations are owned by identities of the directory's own trust domain, or of token issuers that its " +
