@@ -102,9 +102,10 @@ func (f *findings) full() bool { return f.failed || !f.attempt && len(f.all) >= 
 // result of the assertion that failed.
 func (e *evaluation) fail(format string, args ...any) bool {
 	switch {
+	case e.found.full(): // the first ones count
 	case e.found.attempt:
 		e.found.failed, e.found.depth = true, len(e.path)
-	case !e.found.full():
+	default:
 		e.found.all = append(e.found.all, directory.Violation{Pointer: e.pointer(0),
 			Detail: fmt.Sprintf(format, args...)})
 	}
@@ -213,8 +214,8 @@ func (e *evaluation) failMissing(name, because string) {
 	e.enterMember([]byte(name))
 	defer e.leave()
 
-	// An attempt keeps no words, so none are made.
-	if e.found.attempt {
+	// Neither an attempt nor a full list keeps the words, so none are made.
+	if e.found.attempt || e.found.full() {
 		e.fail("")
 		return
 	}
@@ -242,7 +243,10 @@ type application struct {
 func (a *application) run() bool {
 	valid := a.assertType()
 	valid = a.assertValue() && valid
-	valid = a.assertByKind() && valid
+
+	if !a.ended(valid) {
+		valid = a.assertByKind() && valid
+	}
 
 	if !a.ended(valid) {
 		valid = a.applyReferences() && valid

@@ -64,3 +64,24 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// A member that is missing behind the last violation leaves no mark on that one.
+//
+// Requirement: AI-008
+func TestOnlyAMissingMemberIsMarkedAsMissing(t *testing.T) {
+	for _, text := range []string{
+		`{"properties": {"a": {"minProperties": 1, "required": ["b"]}}}`,
+		`{"properties": {"a": {"const": 1, "required": ["b"]}}}`,
+		`{"properties": {"a": {"enum": [1, 2], "required": ["b"]}}}`,
+	} {
+		s, err := schema.Compile([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		vs, err := s.Validate([]byte(`{"a": {}}`), "", schema.NewBudget(schema.MaxSteps))
+		if err != nil || len(vs) != 1 || vs[0].Pointer != "/a" || vs[0].Missing {
+			t.Errorf("%s: violations %+v, %v; want one at /a that is not marked", text, vs, err)
+		}
+	}
+}
