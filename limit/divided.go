@@ -72,8 +72,10 @@ func (d *DividedRate) Allow(caller Caller) (wait time.Duration, ok bool) {
 	now := time.Now()
 
 	// The narrowest part comes first, so that a caller beyond its part uses up no wider one.
-	for _, use := range d.uses(caller) {
+	uses := d.uses(caller)
+	for i, use := range uses {
 		if _, wait, ok := d.rates.Take(use.key, use.rate, now, 1); !ok {
+			d.giveBack(uses[:i])
 			return wait, false
 		}
 	}
@@ -81,11 +83,20 @@ func (d *DividedRate) Allow(caller Caller) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
+// giveBack returns the tokens of an event that a wider part refused: other callers use that up.
+func (d *DividedRate) giveBack(taken []rateUse) {
+	for _, use := range taken {
+		d.rates.GiveBack(use.key, use.rate, 1)
+	}
+}
+
 // Wait counts an event of a caller once it is allowed. Its error is ctx's, or
 // context.DeadlineExceeded if ctx would end before. Events of one party wait in their order.
 func (d *DividedRate) Wait(ctx context.Context, caller Caller) error {
-	for _, use := range d.uses(caller) {
+	uses := d.uses(caller)
+	for i, use := range uses {
 		if err := d.rates.wait(ctx, use.key, use.rate); err != nil {
+			d.giveBack(uses[:i])
 			return err
 		}
 	}

@@ -105,6 +105,39 @@ func TestEventsWaitForTheirRate(t *testing.T) {
 	})
 }
 
+// A caller that is refused because of others keeps its own part.
+//
+// Requirement: SEC-004
+func TestARefusalByAWiderPartCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := limit.NewDividedRate(limit.Rate{PerSecond: 100, Burst: 100}, limit.Division{})
+		one, two := many(2, own)[0], many(2, own)[1]
+
+		if got := allowed(rate, one) + allowed(rate, two); got != 100 {
+			t.Fatalf("%d of 100 at once", got)
+		}
+
+		expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Millisecond))
+		defer cancel()
+
+		for i := range 100 {
+			if _, ok := rate.Allow(two); ok {
+				t.Fatal("an event beyond the whole rate is allowed")
+			}
+
+			if err := rate.Wait(expired, two); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("event %d: %v", i, err)
+			}
+		}
+
+		time.Sleep(200 * time.Millisecond)
+
+		if got := allowed(rate, two); got != 20 {
+			t.Errorf("%d of 20 after a fifth of a second", got)
+		}
+	})
+}
+
 // A key whose bucket takes longer to fill than a time.Duration holds is kept.
 func TestARateMayBeTiny(t *testing.T) {
 	rates := limit.NewRates[string](8)
