@@ -516,6 +516,35 @@ func TestAnEndedLogThatCantBeReadIsAnErrorEachTime(t *testing.T) {
 	}
 }
 
+// A second name of the file before shows that its contents were not written over.
+func TestTheEndOfAnEpochIsReplacedWhole(t *testing.T) {
+	dir := t.TempDir()
+
+	epochs := ledger.OpenEpochs(dir)
+	defer epochs.Close()
+
+	if err := epochs.Begin(1000, ledger.Tree{}); err != nil {
+		t.Fatal(err)
+	}
+
+	end, before := filepath.Join(dir, "1000", "end.json"), filepath.Join(dir, "before")
+	if err := errors.Join(os.WriteFile(end, []byte("{}"), 0o600), os.Link(end, before)); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := epochs.Begin(2000, treeOf(0)); err != nil {
+		t.Fatal(err)
+	}
+
+	if text, err := os.ReadFile(before); err != nil || string(text) != "{}" {
+		t.Errorf("the file before was written over: %s, %v", text, err)
+	}
+
+	if text, err := os.ReadFile(end); err != nil || string(text) == "{}" {
+		t.Errorf("the end of the epoch is %s, %v", text, err)
+	}
+}
+
 func BenchmarkAppend(b *testing.B) {
 	log, err := ledger.Open(b.TempDir())
 	if err != nil {
