@@ -32,12 +32,17 @@ func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 		return err
 	}
 
-	if err = os.Rename(f.Name(), file); err != nil {
+	return rename(f.Name(), file)
+}
+
+// rename gives a file another name in its directory, on disk when it returns.
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
 		return err
 	}
 
 	// The rename survives a power failure only once the directory is synced as well.
-	d, err := os.Open(dir)
+	d, err := os.Open(filepath.Dir(to))
 	if err != nil {
 		return err
 	}

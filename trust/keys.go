@@ -68,7 +68,7 @@ func MakeNextKey(dir string) (*NextKey, error) {
 // Use replaces the former key by the next one, on disk.
 func (k *NextKey) Use() (*Key, error) {
 	file := filepath.Join(k.dir, keyFile)
-	if err := os.Rename(file+".next", file); err != nil {
+	if err := rename(file+".next", file); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
 
