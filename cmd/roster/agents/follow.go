@@ -39,8 +39,7 @@ func (f *follower) add(items []*item) {
 func (f *follower) run(ctx context.Context) {
 	retry := time.Duration(0)
 	for {
-		// One round serves the origin's caching and the shortest lease, so the earlier of the two counts.
-		wait := min(f.importer.crawled.Fresh, apiclient.RefreshDelay(f.registrar.granted))
+		wait := f.delay()
 		if retry > 0 {
 			wait = retry
 		}
@@ -65,6 +64,17 @@ func (f *follower) run(ctx context.Context) {
 		// Another connection may reach another node, with a newer certificate.
 		f.registrar.closeIdle()
 	}
+}
+
+// delay returns when to make the next round. One round serves the origin's caching and the shortest lease,
+// so the earlier of the two counts; without registrations there is no lease.
+func (f *follower) delay() time.Duration {
+	fresh := f.importer.crawled.Fresh
+	if len(f.items) == 0 {
+		return fresh
+	}
+
+	return min(fresh, apiclient.RefreshDelay(f.registrar.granted))
 }
 
 // update fetches the document and applies the differences to the directory.

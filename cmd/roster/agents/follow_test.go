@@ -16,11 +16,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
 // startOrigin starts an origin on loopback and returns its URL and the file with its
@@ -152,5 +154,18 @@ func TestImportFollowsTheOrigin(t *testing.T) {
 
 	if !strings.Contains(notes.String(), "no longer listed") {
 		t.Errorf("it says %s", notes.String())
+	}
+}
+
+// An origin without a registered agent is read again when its caching ends, not at once.
+//
+// Requirement: WOA-013
+func TestAnOriginWithoutAgentsIsReadOnceItIsStale(t *testing.T) {
+	const fresh = 5 * time.Minute
+
+	f := newFollower(&importer{crawled: &crawl.Result{Fresh: fresh}}, &registrar{}, "https://origin.example",
+		[]*item{{Agent: "a", Result: refused}})
+	if got := f.delay(); got != fresh {
+		t.Errorf("the next round comes after %s, want %s", got, fresh)
 	}
 }
