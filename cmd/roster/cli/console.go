@@ -151,10 +151,10 @@ func (c *Console) Accepts() (bool, error) {
 // maxAnswer bounds the bytes of an answer.
 const maxAnswer = 1 << 10
 
-// Time returns a time for a table: on a terminal how far it is from now, else, and with -o
-// wide, as FormatTime. The zero time is empty.
+// Time returns a time for a table on a terminal: how far it is from now. Elsewhere, with -o wide, and in a
+// machine's format it is as of FormatTime. The zero time is empty.
 func (c *Console) Time(at time.Time) string {
-	if !c.IsTerminal || c.Format == FormatWide || at.IsZero() {
+	if !c.IsTerminal || c.Format == FormatWide || !c.Format.IsTable() || at.IsZero() {
 		return FormatTime(at)
 	}
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPrintableLeavesTextAlone(t *testing.T) {
@@ -64,5 +65,25 @@ func TestAScreenEscapesAsJSONDoes(t *testing.T) {
 		if out.String() != want {
 			t.Fatalf("in pieces of %d: %q, want %q", size, out.String(), want)
 		}
+	}
+}
+
+// A time is relative in a table on a terminal alone: programs read the others.
+//
+// Requirement: OPS-004
+func TestOnlyATableOnATerminalHasRelativeTimes(t *testing.T) {
+	at := time.Now().Add(-3 * time.Hour)
+
+	for format, want := range map[Format]string{
+		"": "3 h ago", FormatTable: "3 h ago", FormatWide: FormatTime(at),
+		FormatJSON: FormatTime(at), FormatJSONL: FormatTime(at), FormatYAML: FormatTime(at),
+	} {
+		if got := (&Console{IsTerminal: true, Format: format}).Time(at); got != want {
+			t.Errorf("-o %q: %q, want %q", format, got, want)
+		}
+	}
+
+	if got := (&Console{}).Time(at); got != FormatTime(at) {
+		t.Errorf("not on a terminal: %q, want %q", got, FormatTime(at))
 	}
 }

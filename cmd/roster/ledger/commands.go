@@ -364,7 +364,7 @@ func printCheck(session *connect.Session, old, note *checkpoint.Note, found chec
 	table := cli.Table{Head: []string{"LOG", "FROM", "SIZE", "WITNESSES"}}
 
 	for _, c := range found.Witnesses {
-		result.Witnesses = append(result.Witnesses, witness{c.Witness.Key.Name, session.Time(c.At)})
+		result.Witnesses = append(result.Witnesses, witness{c.Witness.Key.Name, cli.FormatTime(c.At)})
 	}
 
 	table.Add(note.Origin, strconv.FormatUint(result.From, 10), strconv.FormatUint(note.Size, 10),

@@ -245,7 +245,7 @@ func (m *monitor) send(ctx context.Context, e event, distinct []string) error {
 	// The time is no part of the id, because an event that is reported again must have the same one.
 	sum := sha256.Sum256([]byte(strings.Join(append(distinct, e.Event, e.Name, e.Log), "\x00")))
 	e.ID = "msg_" + hex.EncodeToString(sum[:16])
-	e.At = m.session.Time(now)
+	e.At = cli.FormatTime(now)
 
 	if err := m.print(e); err != nil {
 		return err

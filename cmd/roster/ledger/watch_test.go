@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -286,6 +287,7 @@ func TestAWatchReportsASilentLog(t *testing.T) {
 type receiver struct {
 	refuses bool
 	ids     []string
+	body    []byte // of the last request
 }
 
 func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -293,6 +295,11 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !r.refuses {
 		status = http.StatusNoContent
 		r.ids = append(r.ids, req.Header.Get("webhook-id"))
+	}
+
+	var err error
+	if r.body, err = io.ReadAll(req.Body); err != nil {
+		return nil, err
 	}
 
 	return &http.Response{StatusCode: status, Header: http.Header{}, Request: req,
@@ -324,6 +331,36 @@ func TestAnEventThatWasNotDeliveredIsReportedAgain(t *testing.T) {
 
 		if len(r.ids) != 5 || len(before.events) != 1 || r.ids[0] != before.events[0].ID {
 			t.Errorf("took %q after %+v", r.ids, before.events)
+		}
+	})
+}
+
+// The time in a message is absolute, even if the command prints a table on a terminal.
+//
+// Requirement: LOG-026
+func TestAMessageHasAnAbsoluteTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		console := cli.NewConsole(cli.Streams{Out: io.Discard, Err: io.Discard, OutIsTerminal: true}, "roster")
+		m := &monitor{session: &connect.Session{Console: console},
+			sender: webhook.NewSender(&url.URL{Scheme: "https", Host: "hooks.example"}, []byte("secret"), console, r)}
+
+		err := m.run(t.Context(), nil)
+		if err := errors.Join(err, m.report(t.Context(), event{Event: "begun", Name: theLog})); err != nil {
+			t.Fatal(err)
+		}
+
+		var message struct {
+			Data struct {
+				At string `json:"at"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(r.body, &message); err != nil {
+			t.Fatal(err)
+		}
+
+		if want := cli.FormatTime(time.Now()); message.Data.At != want {
+			t.Errorf("the message is of %q, want %q", message.Data.At, want)
 		}
 	})
 }
