@@ -142,13 +142,13 @@ func salvage(console *cli.Console, path string, enc encryption, cfg config.Confi
 // saveFile makes a backup with write and saves it at path, as a whole or not at all.
 func saveFile(
 	console *cli.Console, path string, enc encryption, write func(io.Writer) error,
-) (err error) {
+) error {
 	recipients, err := enc.parse()
 	if err != nil {
 		return err
 	}
 
-	// An existing file is refused before the backup is made. Link below closes the race.
+	// An existing file is refused before the backup is made. nameBackup closes the race.
 	if _, err := os.Lstat(path); err == nil {
 		return cli.Failed(cli.ExitConflict, "%s exists", path).
 			WithHint("Backups never overwrite a file; choose another name.")
@@ -168,17 +168,14 @@ func saveFile(
 		return err
 	}
 
-	defer func() { err = errors.Join(err, removeIfExists(partial)) }()
-
 	info, err := writeBackup(file, recipients, write)
 
 	// The contents are on the disk before the file gets its name.
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
+		return errors.Join(err, removeIfExists(partial))
 	}
 
-	// A rename would overwrite a file that was made meanwhile; a link refuses.
-	if err := os.Link(partial, path); err != nil {
+	if err := nameBackup(partial, path); err != nil {
 		return err
 	}
 
@@ -195,6 +192,29 @@ func saveFile(
 	}
 
 	return console.PrintValue(summarize(info, len(recipients) > 0), "", cli.Table{})
+}
+
+// nameBackup gives a complete backup its name, and replaces no file. If it fails, the backup stays where it is.
+func nameBackup(partial, path string) error {
+	// The exclusive creation refuses a file that was made meanwhile, and unlike a link works on every file system.
+	claim, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		if err = errors.Join(claim.Close(), os.Rename(partial, path)); err != nil {
+			err = errors.Join(err, removeIfExists(path))
+		}
+	}
+
+	if err == nil {
+		return nil
+	}
+
+	code := cli.ExitFailed
+	if errors.Is(err, fs.ErrExist) {
+		code = cli.ExitConflict
+	}
+
+	return cli.Failed(code, "cannot rename the backup: %w", err).
+		WithHint("The backup is complete in %s; move it to another name.", partial)
 }
 
 func removeIfExists(path string) error {

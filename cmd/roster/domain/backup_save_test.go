@@ -3,6 +3,7 @@ package domain
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,5 +38,47 @@ func TestABackupIsSavedAsAWholeOrNotAtAll(t *testing.T) {
 				t.Errorf("it left %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// A name that was taken while the backup was made is not overwritten, and the backup is not lost.
+func TestACompleteBackupSurvivesATakenName(t *testing.T) {
+	partial := filepath.Join(t.TempDir(), "x.backup.partial")
+	path := strings.TrimSuffix(partial, ".partial")
+
+	for file, text := range map[string]string{partial: "backup", path: "other"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	failure := cli.FailureOf(nameBackup(partial, path))
+	if failure.Code != cli.ExitConflict || !strings.Contains(failure.Hint, partial) {
+		t.Errorf("got %+v", failure)
+	}
+
+	expectFile(t, partial, "backup")
+	expectFile(t, path, "other")
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := nameBackup(partial, path); err != nil {
+		t.Fatal(err)
+	}
+
+	expectFile(t, path, "backup")
+
+	if _, err := os.Lstat(partial); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the partial file: %v", err)
+	}
+}
+
+func expectFile(t *testing.T, path, want string) {
+	t.Helper()
+
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s contains %q (%v), want %q", path, got, err, want)
 	}
 }
