@@ -192,7 +192,8 @@ func renewCommand(session *connect.Session) *cobra.Command {
 		Short: "Renew the SVIDs that are due",
 		Long: `Renew the SVIDs that this authority issued and that have less than half of their lifetime
 left, each in its files and with a new private key. Run it from a timer, at least as often
-as a quarter of the shortest lifetime. Files that were removed are not written again.`,
+as a quarter of the shortest lifetime. Files that were removed are not written again. An SVID
+that can't be renewed stops no other; the command then renews the rest, names it and fails.`,
 		Example: "  roster ca renew",
 		Args:    cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
@@ -202,24 +203,40 @@ as a quarter of the shortest lifetime. Files that were removed are not written a
 			}
 			defer store.Close()
 
-			renewed, err := store.Renew(everything)
+			renewed, failed, err := store.Renew(everything)
 			if err != nil {
-				return cli.Failed(cli.ExitFailed, "cannot renew all SVIDs: %w", err)
+				return cli.Failed(cli.ExitFailed, "cannot keep the list of SVIDs: %w", err)
 			}
 
-			if len(renewed) == 0 {
+			if len(renewed)+len(failed) == 0 {
 				session.Note("No SVID is due.")
 			}
 
 			noteSize(session, store)
 
-			return printIdentities(session, renewed, "identities")
+			return errors.Join(printIdentities(session, renewed, "identities"), renewalFailure(failed))
 		},
 	}
 	addDir(cmd, &dir)
 	cmd.Flags().BoolVar(&everything, "all", false, "renew SVIDs that are not due, too")
 
 	return cmd
+}
+
+// renewalFailure is the failure of the SVIDs that could not be renewed; nil without any.
+func renewalFailure(failed []error) error {
+	if len(failed) == 0 {
+		return nil
+	}
+
+	var texts []string
+	for _, err := range failed {
+		texts = append(texts, err.Error())
+	}
+
+	return cli.Failed(cli.ExitFailed, "cannot renew %d of the SVIDs: %s", len(failed), strings.Join(texts, "; ")).
+		WithHint("The others were renewed if they were due. Repair these files; the SVID of a removed certificate is " +
+			"forgotten.")
 }
 
 func bundleCommand(session *connect.Session) *cobra.Command {

@@ -269,8 +269,9 @@ func (s *Store) write(identity *Identity, lifetime time.Duration) error {
 }
 
 // Renew issues SVIDs again: all that have less than half of their lifetime left, or every
-// one. Files that were removed are left alone and forgotten.
-func (s *Store) Renew(everything bool) (renewed []Identity, err error) {
+// one. Files that were removed are left alone and forgotten. An SVID that can't be renewed is among
+// the failed, and stops no other.
+func (s *Store) Renew(everything bool) (renewed []Identity, failed []error, err error) {
 	var kept []Identity
 	for _, identity := range s.issued {
 		// The certificate in the file counts, because the list may be older.
@@ -281,19 +282,21 @@ func (s *Store) Renew(everything bool) (renewed []Identity, err error) {
 
 		// A file that has another identity by now is not overwritten.
 		if err == nil && id != identity.SPIFFEID {
-			err = fmt.Errorf("%s is the certificate of %s, want %s", identity.Cert, id, identity.SPIFFEID)
+			err = fmt.Errorf("%s is the certificate of %s", identity.Cert, id)
 		}
 
 		lifetime, err2 := time.ParseDuration(identity.Lifetime)
-		if err := errors.Join(err, err2); err != nil {
-			return renewed, err
+		err = errors.Join(err, err2)
+		isDue := err == nil && (everything || time.Until(expires) < lifetime/2)
+
+		if isDue {
+			err = s.write(&identity, lifetime)
 		}
 
-		if everything || time.Until(expires) < lifetime/2 {
-			if err := s.write(&identity, lifetime); err != nil {
-				return renewed, err
-			}
-
+		switch {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%s: %w", identity.SPIFFEID, err))
+		case isDue:
 			renewed = append(renewed, identity)
 		}
 
@@ -302,7 +305,7 @@ func (s *Store) Renew(everything bool) (renewed []Identity, err error) {
 
 	s.issued = kept
 
-	return renewed, s.save()
+	return renewed, failed, s.save()
 }
 
 func (s *Store) save() error {
