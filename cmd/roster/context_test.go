@@ -150,3 +150,36 @@ func TestFlagsAndTheCurrentContextAreNotMixedInSilence(t *testing.T) {
 		t.Errorf("a certificate without its key: exit code %d, %s", code, errs)
 	}
 }
+
+// The bearer token of a context goes to no other directory, which could use it.
+func TestATokenOfAContextGoesOnlyToTheContextsAddresses(t *testing.T) {
+	w := newWorld(t, says(`{"agents":[]}`))
+	clear(w.env)
+
+	if code, _, errs := w.run("context", "set", "alpha", "--address", "https://a.test,https://b.test:8400",
+		"--token-file", "/saved/token"); code != 0 {
+		t.Fatal(errs)
+	}
+
+	for args, want := range map[string]bool{
+		"": true, "--context alpha": true, "--address https://b.test:8400/": true,
+		"--address https://b.test:8400,https://a.test": true,
+		"--address https://x.test":                     false, "--address https://x.test --context alpha": false,
+		"--address https://a.test,https://x.test": false, "--address https://a.test:8400": false,
+	} {
+		_, out, _ := w.run(append([]string{"context", "show"}, strings.Fields(args)...)...)
+		if strings.Contains(out, "/saved/token") != want {
+			t.Errorf("with %q the token applies: %t, want %t\n%s", args, !want, want, out)
+		}
+	}
+
+	w.env["ROSTER_ADDRESS"] = "https://x.test"
+
+	if _, out, _ := w.run("context", "show"); strings.Contains(out, "/saved/token") {
+		t.Errorf("the token applies to the address of the environment: %s", out)
+	}
+
+	if _, out, _ := w.run("context", "show", "--token-file", "/other"); !strings.Contains(out, "/other") {
+		t.Errorf("the token of a flag does not apply: %s", out)
+	}
+}

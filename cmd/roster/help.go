@@ -13,7 +13,8 @@ import (
 
 const connectionHelp = `The address of the directory and your identity come from flags, from the environment,
 or from a connection saved with "roster context set". Flags take precedence over the
-environment, and the environment over a saved connection.
+environment, and the environment over a saved connection. The token file of a saved connection
+applies only to the addresses saved with it; for another address, give --token-file.
 
 Give the addresses of several nodes of one domain, repeated or separated by commas: a request
 goes to the next if a node is unreachable. With a bundle the program also learns the addresses of

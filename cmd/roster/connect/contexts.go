@@ -30,6 +30,24 @@ type Profile struct {
 	Token       string `json:"token_file,omitzero"`
 }
 
+// hasAddresses reports whether all addresses of a list are the profile's, too.
+func (p *Profile) hasAddresses(list string) bool {
+	own := splitAddresses(p.Address)
+
+	return !slices.ContainsFunc(splitAddresses(list), func(address string) bool {
+		return !slices.Contains(own, address)
+	})
+}
+
+func splitAddresses(list string) []string {
+	addresses := strings.Split(list, ",")
+	for i, address := range addresses {
+		addresses[i] = strings.TrimSuffix(strings.TrimSpace(address), "/")
+	}
+
+	return addresses
+}
+
 // field returns the value of one of the connection's flags; nil for --context.
 func (p *Profile) field(flag string) *string {
 	switch flag {

@@ -169,8 +169,9 @@ func (s *settings) domain() string {
 	return domain
 }
 
-// contextReplaced reports whether flags replace the context's value of a setting: the address replaces the domain, a
-// certificate its key, a token its key, and the Workload API the identity and the bundle.
+// contextReplaced reports whether other values replace the context's value of a setting: the address replaces the
+// domain and, if it is not the context's, the bearer token; a certificate its key, a WIT its key, and the Workload API
+// the identity and the bundle.
 func (s *settings) contextReplaced(flag string) bool {
 	isGiven := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return s.flags.Lookup(name).Changed })
@@ -185,6 +186,10 @@ func (s *settings) contextReplaced(flag string) bool {
 		return isGiven(flagWorkloadAPI)
 	case flagDomain:
 		return isGiven(flagAddress)
+	case flagTokenFile:
+		// A directory that gets a bearer token could use it at the context's. A pinned node is of the context's domain.
+		address, origin := s.valueAndOrigin(flagAddress)
+		return (origin == fromFlag || origin == fromEnvironment) && !s.selected.hasAddresses(address)
 	}
 
 	return false
