@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -36,7 +38,8 @@ type delivery struct {
 	file   *os.File
 	lines  int // since the journal was written whole
 
-	begun   bool // the first state is complete, so that later events are changes
+	domain  string // of the directory; empty before the first answer
+	begun   bool   // the first state is complete, so that later events are changes
 	lastID  string
 	known   map[string]delivered // by keyOf
 	pending *webhook.Message     // not taken by the receiver, as far as the journal says
@@ -52,9 +55,10 @@ type delivered struct {
 
 // A line of the journal. A message stands in the line of the change that it is about.
 type line struct {
-	Watch   string           `json:"watch,omitempty"` // in the first line
-	RID     string           `json:"rid,omitempty"`   // with its origin, as of keyOf
-	Known   *delivered       `json:"known,omitempty"` // nil after its removal
+	Watch   string           `json:"watch,omitempty"`  // in the first line
+	Domain  string           `json:"domain,omitempty"` // of the directory
+	RID     string           `json:"rid,omitempty"`    // with its origin, as of keyOf
+	Known   *delivered       `json:"known,omitempty"`  // nil after its removal
 	Message *webhook.Message `json:"message,omitempty"`
 	Taken   string           `json:"taken,omitempty"`  // the ID of the message that the receiver took
 	Resume  string           `json:"resume,omitempty"` // the event behind which the stream goes on
@@ -147,12 +151,13 @@ func (d *delivery) apply(l *line) {
 	}
 
 	d.begun = d.begun || l.Current
+	d.domain = cmp.Or(l.Domain, d.domain)
 }
 
 // compact writes the journal whole.
 func (d *delivery) compact() error {
 	// The first line has the pending message, because a removed registration has no line of its own.
-	lines := []line{{Watch: d.watch, Resume: d.lastID, Current: d.begun, Message: d.pending}}
+	lines := []line{{Watch: d.watch, Domain: d.domain, Resume: d.lastID, Current: d.begun, Message: d.pending}}
 
 	for _, rid := range slices.Sorted(maps.Keys(d.known)) {
 		known := d.known[rid]
@@ -227,6 +232,24 @@ func (d *delivery) flush(ctx context.Context) error {
 	}
 
 	return d.keep(&line{Taken: d.pending.ID})
+}
+
+// answered binds the journal to the domain of the directory that answered first. The state of another one would
+// remove everything that the receiver knows.
+func (d *delivery) answered(header http.Header) error {
+	// The directory's own domain comes first in its index.
+	own, _, _ := strings.Cut(header.Get("Roster-Index"), "=")
+
+	switch {
+	case own == d.domain || own == "":
+		return nil
+	case d.domain == "":
+		return d.keep(&line{Domain: own})
+	}
+
+	return cli.Usage("the position %s is of the directory of %s, and %s answered", d.name, d.domain, own).
+		WithHint("Another directory has other registrations: name another file with --position, or choose the " +
+			"connection with --context.")
 }
 
 // change keeps a change, and delivers it unless it belongs to the first state.

@@ -246,6 +246,33 @@ func TestThePositionIsCompacted(t *testing.T) {
 	}
 }
 
+// A position is bound to the domain whose directory answered first, also after a restart.
+//
+// Requirement: LOG-026
+func TestAPositionIsOfOneDirectory(t *testing.T) {
+	r := &receiver{}
+	file := filepath.Join(t.TempDir(), "position")
+	answer := func(index string) http.Header { return http.Header{"Roster-Index": {index}} }
+
+	for range 2 {
+		d := r.begin(t, file)
+
+		for _, index := range []string{"alpha.test=1.5", "alpha.test=2.1, beta.test=1.7", ""} {
+			if err := d.answered(answer(index)); err != nil {
+				t.Errorf("%q: %v", index, err)
+			}
+		}
+
+		failure := cli.FailureOf(d.answered(answer("beta.test=1.7")))
+		if failure.Code != cli.ExitUsage || !strings.Contains(failure.Message,
+			"is of the directory of alpha.test, and beta.test answered") {
+			t.Errorf("another directory: %+v", failure)
+		}
+
+		d.close()
+	}
+}
+
 // A position that is of another watch, in use or none is refused, and left as it is.
 func TestAPositionIsOfOneWatch(t *testing.T) {
 	r := &receiver{}

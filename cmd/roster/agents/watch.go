@@ -187,6 +187,12 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 
 	defer func() { _ = stream.Close() }()
 
+	if w.delivery != nil {
+		if err := w.delivery.answered(stream.Header); err != nil {
+			return false, &outputError{err}
+		}
+	}
+
 	if w.disconnected {
 		w.console.Note("Reconnected.")
 	}
