@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -190,7 +191,7 @@ func Elements(object []byte, name string) ([][]byte, error) {
 var ErrNoArray = errors.New("not a JSON array")
 
 // SplitArray returns the elements of a JSON array byte for byte. It accepts elements that
-// are not strict JSON; their reader judges them.
+// are not strict JSON; their reader judges them. Text behind the array is an error.
 func SplitArray(array []byte) ([][]byte, error) {
 	decoder := jsontext.NewDecoder(
 		bytes.NewReader(array), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
@@ -208,6 +209,15 @@ func SplitArray(array []byte) ([][]byte, error) {
 
 		// The decoder uses its buffer again for the next value.
 		items = append(items, bytes.Clone(value))
+	}
+
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, err
+	}
+
+	// Another array behind the first one would be lost in silence.
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.Join(errors.New("text behind the end of the array"), err)
 	}
 
 	return items, nil
