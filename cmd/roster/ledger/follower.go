@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -298,11 +299,12 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 			return err
 		}
 
-	// A restore begins a new log.
+	// A restore begins a new log. Its first entry is not compared with the old one, so the event only names both.
 	case f.old.Origin != note.Origin:
 		from = 0
 		e := f.event("new log")
-		e.Log, e.Detail = note.Origin, "follows "+f.old.Origin
+		e.Log = note.Origin
+		e.Detail = fmt.Sprintf("the log seen before was %s, with %d entries", f.old.Origin, f.old.Size)
 
 		if err := f.monitor.report(ctx, e); err != nil {
 			return err

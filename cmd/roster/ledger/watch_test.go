@@ -208,6 +208,29 @@ func TestAWatchReportsWhatChanges(t *testing.T) {
 	})
 }
 
+// The event of a new log names the log that was seen before. It doesn't claim that the new one names it.
+//
+// Requirement: LOG-016
+func TestAWatchReportsANewLogBesideTheOldOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), newDomain(t, 260)
+
+		old := d.checkpoint(7)
+		old.Origin = "alpha.test/roster/0"
+
+		if err := os.WriteFile(filepath.Join(dir, "log0.checkpoint"), []byte(checkpoint.Sign(old, d.key())),
+			0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		r := watch(t, dir, time.Minute, nil, d)
+		if len(r.events) == 0 || r.events[0].Event != "new log" || r.events[0].Log != "alpha.test/roster/1" ||
+			r.events[0].Detail != "the log seen before was alpha.test/roster/0, with 7 entries" {
+			t.Errorf("got %+v; notes:\n%s", r.events, r.notes)
+		}
+	})
+}
+
 // A log that breaks its word is reported and kept as broken, with both checkpoints, also if it is honest again
 // later. Other logs are followed on, and the exit code is that of the verdict.
 //
