@@ -68,6 +68,7 @@ func (e *exchange) receive() ([]byte, error) {
 		return nil, e.refuse(err)
 	}
 
+	// Paid before it is parsed, so that a flood costs no more than its bytes.
 	if err := e.t.pay(e.id, len(msg)); err != nil {
 		return nil, err
 	}
