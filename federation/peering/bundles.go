@@ -98,6 +98,7 @@ func (k *BundleKeeper) Confirm(td spiffeid.TrustDomain, bundle []byte) error {
 	defer k.mu.Unlock()
 
 	if state, ok := k.seen[td]; ok {
+		// This node's next look asks the endpoint, and the member's next proposal finds the result here.
 		state.due = time.Time{}
 		k.seen[td] = state
 	}
