@@ -192,6 +192,7 @@ func (c *Client) Records(ctx context.Context, node Node, origin spiffeid.TrustDo
 		return fmt.Errorf("%s answers %s", node.Base, Status(res))
 	}
 
+	// The encoded body is bounded too, because an endless one may decode to few bytes.
 	coded := &countedBody{
 		ReadCloser: http.MaxBytesReader(nil, res.Body, MaxCoded),
 		add:        func(bytes int) { c.Traffic.Add(node.Domain, bytes, 0) },

@@ -51,6 +51,7 @@ func plainRequest(body string) (request RecordsRequest, ok bool) {
 	origin, rest, ok2 := strings.Cut(rest, names)
 	list, ok3 := strings.CutSuffix(rest, "]}")
 
+	// With a comma at its end, every name of the list has the same length.
 	if list += ","; !ok1 || !ok2 || !ok3 || len(list)%each != 0 || strictjson.PlainPrefix(origin) < len(origin) {
 		return request, false
 	}
