@@ -156,6 +156,7 @@ func (b *Publisher) sweep(audiences []directory.Audience) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
+	// Signatures that were added to scanned batches meanwhile are dropped, and made again on request.
 	b.known.replace(present, live)
 }
 
