@@ -335,6 +335,7 @@ func (o *Origin) Silent() bool {
 // Load fills memory from disk before any loop runs. Accepted pages and records stay
 // accepted, whether or not the present keys would verify them.
 func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
+	// The quotas may have been raised since the last run.
 	o.Room.Store(true)
 	o.Peering.Store(peering)
 
@@ -367,6 +368,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 		return err
 	}
 
+	// The node may have stopped between a revocation and the search for its signatures.
 	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
 		if err := o.RepullRevoked(doc); err != nil {
 			return err

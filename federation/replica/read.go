@@ -43,6 +43,7 @@ func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
 
 	found := alternatives{}
 
+	// The other feed comes first, because it shows which registrations both have.
 	for _, feed := range []*Feed{other, f} {
 		if feed.Cur == nil {
 			continue
@@ -76,6 +77,7 @@ func (o *Origin) alternativesTo(f *Feed, effects []effect) alternatives {
 				o.Cfg.Logger.Error("reading a peer's stored records failed", "origin", o.Domain.Name(), "err", err)
 			}
 
+			// The position must not advance until they are read.
 			o.showLater()
 
 			return nil

@@ -246,6 +246,8 @@ func (o *Origin) judgeFeed(j *judging) error {
 
 			return err
 		})
+
+	// The entries that were read before an error are shown too.
 	o.showAll(st, batch)
 
 	if err != nil {

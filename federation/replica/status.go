@@ -99,6 +99,7 @@ func (o *Origin) publish() {
 
 	o.summary.Store(seen)
 
+	// Computed while mu is held anyway, so that readers of the position need no lock.
 	if o.Mesh.Cur != nil && o.reached.Load() == nil {
 		o.findPosition()
 	}

@@ -169,6 +169,7 @@ func (o *Origin) Link(feed *Feed, st *Stream, page *Page) (done bool, err error)
 
 	defer o.change.Unlock()
 
+	// The stream may have been replaced while its chain was pulled.
 	if o.HasEnded() || feed.Cur != st {
 		return true, nil
 	}
@@ -280,6 +281,8 @@ func (o *Origin) endRepull(feed *Feed, st *Stream) error {
 
 				return nil
 			})
+
+		// A change can't begin within the read, so the entries of a batch are removed after it.
 		if err == nil && len(rids) > 0 {
 			err = o.removeAll(feed, st, rids)
 		}
