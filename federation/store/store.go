@@ -95,6 +95,7 @@ func (s *Store) Within(operate func() error) error {
 func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 	path := filepath.Join(dir, "federation.db")
 
+	// Only Close writes the list of free pages, see saveFreePages.
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync,
 		NoGrowSync: noSync,
@@ -373,6 +374,7 @@ func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience)
 	streams, err := s.Streams(origin)
 	for _, st := range streams {
 		if st.Id.Audience == aud {
+			// A stream that can't be removed doesn't keep the others.
 			err = errors.Join(err, s.DropStream(st.Id))
 		}
 	}
