@@ -135,6 +135,8 @@ func (a *Asker) round(ctx context.Context) {
 
 	if a.proposal != nil && note.Origin != a.proposal.note.Origin { // a new epoch
 		a.proposal = nil
+
+		// The ledger of another epoch is another log, for which the known sizes mean nothing.
 		clear(a.asked)
 	}
 
@@ -263,6 +265,7 @@ func (a *Asker) ask(ctx context.Context, target Target, state *asked, note *chec
 			break
 		}
 
+		// The end of Run says nothing about the witness.
 		if ctx.Err() != nil {
 			return ""
 		}

@@ -119,6 +119,7 @@ func (l *Logs) verify(note *checkpoint.Note) (log known, signedNote string, err 
 		case errors.Is(err, checkpoint.ErrNotSigned):
 			continue
 		case err != nil:
+			// A forged line of a trusted key refuses the note, even if another key has signed it.
 			return log, "", refuse(http.StatusForbidden, "a signature of %s: %w", note.Origin, err)
 		}
 
