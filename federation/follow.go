@@ -97,6 +97,7 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 		case msg := <-origin.Mailbox.Queue:
 			fl.open(ctx, origin, msg)
 
+			// Late messages and a postponed pull need the key document, which comes with the next head.
 			if origin.Contacts.PutOff() || len(origin.Mailbox.Late) > 0 {
 				heads.sooner(replica.KeysEvery)
 			}

@@ -298,6 +298,7 @@ func (gf *gossipFeed) gossipOut(ctx context.Context, gossiper gossiper) {
 		}
 
 		if !gf.cfg.Source.IsLeader() {
+			// The leader goes first. This member stands in for a leader that stays silent.
 			wait(ctx, nil, leaderSilence)
 			told = max(told, gf.ownGossiped.Load())
 		}

@@ -152,6 +152,7 @@ func (m *Mesh) connect(cases *evidence.Store) {
 			return nil
 		},
 		Failed: func(node protocol.Node, err error) {
+			// A node that rejects this node's certificate can't state a standing in an answer.
 			if origin := m.origins.Get(node.Domain); origin != nil && protocol.RejectsCertificate(err) {
 				origin.Theirs.Note(node, protocol.Standing{State: replica.StateCertificate, Error: err.Error()})
 			}
