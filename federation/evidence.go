@@ -170,7 +170,10 @@ func (pr *prosecutor) recall(origin *replica.Origin) {
 		}
 
 		if err == nil {
-			pr.cases.Reopen(origin.Domain, file.ID)
+			err = pr.cases.Reopen(origin.Domain, file.ID)
+		}
+
+		if err == nil {
 			_, err = pr.convict(evidence, false)
 		}
 

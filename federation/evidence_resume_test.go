@@ -98,6 +98,14 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 				court.news)
 		}
 
+		// A stop before the domain has acted doesn't lose the case.
+		b.beta.reopen(t)
+
+		o = b.beta.origins.Get(alpha)
+		if open = b.beta.evidence.cases.Pending(); o.Accepts() || len(open) != 1 || court.news != 0 {
+			t.Fatalf("after a start it is believed: %v; %d cases are open", o.Accepts(), len(open))
+		}
+
 		must(t, b.beta.evidence.freeze(t.Context(), open[0]))
 
 		if files := b.beta.evidence.evidenceOf(alpha); len(files) != 1 || files[0].ID != "E1-0" {

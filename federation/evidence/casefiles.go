@@ -220,15 +220,24 @@ func (c *Store) Files(td spiffeid.TrustDomain) []File {
 	return files
 }
 
-// Reopen makes Add accept known evidence once more.
-func (c *Store) Reopen(td spiffeid.TrustDomain, id string) {
+// Reopen makes Add accept known evidence once more. Its file is that of a pending case again, so
+// that the next start judges it if this node stops before the case is settled.
+func (c *Store) Reopen(td spiffeid.TrustDomain, id string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+
+	err := os.Rename(c.Path(td, id, KeptSuffix), c.Path(td, id, PendingSuffix))
+	// The file of a case that is not settled has that name already.
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("federation: %w", err)
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	c.kept[td] = slices.DeleteFunc(c.kept[td], func(f File) bool { return f.ID == id })
+
+	return nil
 }
 
 const (
