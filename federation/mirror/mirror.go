@@ -291,7 +291,11 @@ func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, n
 func (c *copied) cosigned(by *directory.Witnesses, size uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.witnesses, c.covered = by, size
+
+	// A node that is behind has the cosignatures of fewer entries.
+	if size >= c.covered {
+		c.witnesses, c.covered = by, size
+	}
 }
 
 // ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
@@ -313,8 +317,8 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
 		m.cfg.Forked(origin, c.note, note.String())
 		return ErrDiscontinued
-	case next.Size < tree.Size:
-		return nil // a node that is behind
+	case next.Size < tree.Size: // a node that is behind
+		return begins(log, tree, next)
 	case next.Size == tree.Size && !missing:
 		return c.keep(m, origin, note) // with further cosignatures
 	}
@@ -327,11 +331,8 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 
 	// fill has compared the entries with the new root only. The former tree must also be the beginning of the
 	// new one.
-	if err == nil && tree.Size > 0 {
-		var root directory.Hash
-		if root, err = log.Root(next, tree.Size); err == nil && root != tree.Root {
-			err = ErrDiscontinued
-		}
+	if err == nil {
+		err = begins(log, next, tree)
 	}
 
 	if err != nil {
@@ -345,6 +346,20 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	}
 
 	return c.keep(m, origin, note)
+}
+
+// begins returns an error unless a smaller tree is the beginning of the log's tree.
+func begins(log *ledger.Log, tree, smaller ledger.Tree) error {
+	if smaller.Size == 0 {
+		return nil
+	}
+
+	root, err := log.Root(tree, smaller.Size)
+	if err == nil && root != smaller.Root {
+		err = ErrDiscontinued
+	}
+
+	return err
 }
 
 // fill gets the entries up to a tree: all from one node, and at a second try from the first one on.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -38,6 +39,7 @@ type origin struct {
 	lie     func(entries []ledger.Entry) []ledger.Entry // about the entries of a bundle
 	asked   int
 	large   uint64 // the size by its word
+	witness bool   // has its checkpoints cosigned
 }
 
 func newOrigin(n int) *origin {
@@ -55,9 +57,25 @@ func (o *origin) note() string {
 		f.Append(e)
 	}
 
-	return checkpoint.Sign(checkpoint.Checkpoint{
+	text := checkpoint.Sign(checkpoint.Checkpoint{
 		Origin: directory.LogName(beta, epoch), Size: max(f.Size, o.large), Root: f.Root(),
 	}, o.signer)
+
+	if note, err := checkpoint.Parse(text); err == nil && o.witness {
+		text += checkpoint.Cosign(note, "w", witness, time.Unix(epoch, 0))
+	}
+
+	return text
+}
+
+var witness = ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, wit."))
+
+func policy() string {
+	log := checkpoint.VerifierKey{Name: directory.LogName(beta, epoch), Type: checkpoint.TypeLog,
+		Key: key.Public().(ed25519.PublicKey)}
+	w := checkpoint.VerifierKey{Name: "w", Type: checkpoint.TypeWitness, Key: witness.Public().(ed25519.PublicKey)}
+
+	return fmt.Sprintf("log %s\nwitness w %s\nquorum w\n", log, w)
 }
 
 func (o *origin) get(path string) (string, error) {
@@ -70,6 +88,10 @@ func (o *origin) get(path string) (string, error) {
 
 	if path == "checkpoint" {
 		return o.note(), nil
+	}
+
+	if path == "policy" {
+		return policy(), nil
 	}
 
 	for n := uint64(0); n*ledger.TileWidth < uint64(len(o.entries)); n++ {
@@ -302,4 +324,39 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	}
 
 	f.holds(t, 0)
+}
+
+// Cosignatures count for the entries of the copy only: neither those of a smaller checkpoint of another
+// ledger do, nor does a node that is behind take any away.
+//
+// Requirement: LOG-013
+func TestWitnessesOfASmallerCheckpoint(t *testing.T) {
+	node := newOrigin(300)
+	f := newFollower(t, t.TempDir(), node)
+
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	node.witness = true
+	node.entries = newOrigin(200).entries
+	node.entries[7][5]++ // another beginning
+
+	if err := f.follow(t); !errors.Is(err, mirror.ErrDiscontinued) || f.Witnesses(beta, 100) != nil {
+		t.Errorf("a smaller checkpoint of another ledger: %v, witnesses %v", err, f.Witnesses(beta, 100))
+	}
+
+	for _, n := range []int{200, 300, 200} {
+		node.entries = newOrigin(n).entries
+
+		if err := f.follow(t); err != nil || f.Witnesses(beta, uint64(n-1)) == nil {
+			t.Fatalf("%d entries: %v, no witnesses", n, err)
+		}
+	}
+
+	if f.Witnesses(beta, 299) == nil {
+		t.Error("a node that is behind took the witnesses of later entries away")
+	}
+
+	f.holds(t, 300)
 }
