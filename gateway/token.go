@@ -20,7 +20,7 @@ type Tokens interface {
 const (
 	maxTokens   = 1024
 	tokenWait   = 2 * time.Second  // for one that is not kept
-	tokenAgain  = 10 * time.Second // after there was none
+	tokenAgain  = 10 * time.Second // after the source failed
 	tokenBefore = 20 * time.Second // before its end it is replaced
 )
 
@@ -32,10 +32,11 @@ type tokens struct {
 	all map[string]token
 }
 
-// A token is good until a time. An empty text means that the source has no token until then.
+// A token is good until a time. Its source is asked again at another; an empty text means
+// that it had no token.
 type token struct {
-	text  string
-	until time.Time
+	text         string
+	until, again time.Time
 }
 
 func (t *tokens) init(from Tokens) { t.from, t.all = from, map[string]token{} }
@@ -58,25 +59,21 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 
 	audience := audienceOf(target)
 	t.mu.Lock()
-	had, ok := t.all[audience]
+	had := t.all[audience]
 	t.mu.Unlock()
 
-	if now := time.Now(); ok && (now.Add(tokenBefore).Before(had.until) || had.text == "" && now.Before(had.until)) {
+	if time.Now().Before(had.again) {
 		return had.text
 	}
 
-	// The source may be slow, so it is asked without the lock.
-	ctx, cancel := context.WithTimeout(ctx, tokenWait)
+	// The source may be slow, so it is asked without the lock. The result is kept for all
+	// callers, so it must not depend on whether this one stays.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenWait)
 	defer cancel()
 
 	text, until, err := t.from.JWTSVID(ctx, audience)
-	if err != nil {
-		text, until = "", time.Now().Add(tokenAgain)
-	}
 
-	t.keep(audience, token{text, until})
-
-	return text
+	return t.keep(audience, token{text, until, until.Add(-tokenBefore)}, err)
 }
 
 // audienceOf is an endpoint's scheme, host and port, without the port of https. An
@@ -90,9 +87,23 @@ func audienceOf(target *url.URL) string {
 	return target.Scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, ""), ":")
 }
 
-func (t *tokens) keep(audience string, k token) {
+// keep keeps a token, or the failure to make one, and returns the text to send. A token
+// that is still good outlives a failure.
+func (t *tokens) keep(audience string, k token, err error) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	if err != nil {
+		now := time.Now()
+		k = token{again: now.Add(tokenAgain)}
+
+		if had := t.all[audience]; had.text != "" && now.Before(had.until) {
+			k.text, k.until = had.text, had.until
+			if k.until.Before(k.again) {
+				k.again = k.until
+			}
+		}
+	}
 
 	for old := range t.all {
 		if len(t.all) < maxTokens {
@@ -103,4 +114,6 @@ func (t *tokens) keep(audience string, k token) {
 	}
 
 	t.all[audience] = k
+
+	return k.text
 }
