@@ -104,14 +104,18 @@ func Fetch(ctx context.Context, guard *gateway.Guard, at *url.URL, last *Result)
 				maxWoAAll)
 		}
 
+		if len(result.Agents) > MaxAgents {
+			return nil, fmt.Errorf("%s has over %d agents on all its pages", at, MaxAgents)
+		}
+
 		behind, err := next(page)
 		switch {
 		case err != nil:
 			return nil, err
 		case behind == nil:
 			return result, nil
-		case n == maxWoAPages || len(result.Agents) > MaxAgents:
-			return nil, fmt.Errorf("%s has over %d agents, or over %d pages", at, MaxAgents, maxWoAPages)
+		case n == maxWoAPages:
+			return nil, fmt.Errorf("%s has over %d pages", at, maxWoAPages)
 		}
 
 		if page, err = fetchPage(ctx, guard, behind, nil); err != nil {

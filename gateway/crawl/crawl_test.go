@@ -324,6 +324,20 @@ func TestCrawlFollowsPages(t *testing.T) {
 		}
 	}
 
+	answer(`<?after=end>; rel="next"`, "application/woa+json", func(r *http.Request) string {
+		agents := make([]string, 6000)
+		for i := range agents {
+			agents[i] = gatewaytest.WoAAgent(fmt.Sprint("a", i, r.URL.Query().Get("after")), ``)
+		}
+
+		return gatewaytest.WoADocument(gatewaytest.WoARest, agents...)
+	})
+
+	_, err = crawl.Fetch(t.Context(), g, at, nil)
+	if err == nil || !strings.Contains(err.Error(), "over 10000 agents") {
+		t.Errorf("two pages with 6000 agents each: %v", err)
+	}
+
 	answer("", "text/html", page)
 
 	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
