@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -105,5 +106,5 @@ func isWitnessURL(text string) bool {
 
 	return err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
 		!strings.HasSuffix(text, "/") && isPortOrNone(u.Port()) &&
-		(u.Scheme == "https" || u.Scheme == "http" && IsLoopback(u.Host))
+		(u.Scheme == "https" || u.Scheme == "http" && IsLoopback(net.JoinHostPort(u.Hostname(), u.Port())))
 }
