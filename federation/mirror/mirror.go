@@ -436,11 +436,7 @@ func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.
 	}
 
 	file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		return err
-	}
-
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := ledger.WriteFile(file, []byte(text)); err != nil {
 		return err
 	}
 

@@ -1,0 +1,44 @@
+package ledger
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The end of an epoch's log is replaced whole: its former text is never cut while the next is written.
+func TestTheEndIsReplacedWhole(t *testing.T) {
+	dir := t.TempDir()
+
+	e := &Epochs{dir: dir}
+	if err := os.MkdirAll(e.path(7), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := e.writeEnd(7, Tree{Size: 1}); err != nil {
+		t.Fatal(err)
+	}
+
+	// A second name of the file shows whether its text changes in place.
+	former := filepath.Join(dir, "former")
+	if err := os.Link(e.endFile(7), former); err != nil {
+		t.Fatal(err)
+	}
+
+	before, err := os.ReadFile(former)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := e.writeEnd(7, Tree{Size: 2}); err != nil {
+		t.Fatal(err)
+	}
+
+	if after, err := os.ReadFile(former); err != nil || string(after) != string(before) {
+		t.Errorf("the former text became %q, %v", after, err)
+	}
+
+	if end, err := e.readEnd(7); err != nil || end.Size != 2 {
+		t.Errorf("the end is %v, %v", end, err)
+	}
+}
