@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
@@ -167,7 +168,7 @@ func (p *Prober) round(ctx context.Context) {
 
 	for _, tasks := range hosts {
 		workers.Go(func() error {
-			p.cfg.Contain(func() { p.probeHost(ctx, tasks) })
+			p.probeHost(ctx, tasks)
 			return nil
 		})
 	}
@@ -243,7 +244,17 @@ func (p *Prober) probeHost(ctx context.Context, tasks []*task) {
 			}
 		}
 
-		hostErr = p.probe(ctx, t, hostErr)
+		panicked := true
+
+		p.cfg.Contain(func() {
+			hostErr = p.probe(ctx, t, hostErr)
+			panicked = false
+		})
+
+		// With a finding, the source is due again after the interval and not in the next round.
+		if panicked {
+			p.record(t, nil, errPanicked)
+		}
 
 		if ctx.Err() != nil {
 			return
@@ -266,6 +277,27 @@ func (p *Prober) probe(ctx context.Context, t *task, hostErr error) error {
 		return err
 	}
 
+	p.record(t, description, err)
+
+	tag := ""
+	if err == nil {
+		tag = description.ETag
+	}
+
+	p.setTag(t.source, tag)
+
+	if isHostError(err) {
+		return err
+	}
+
+	return nil
+}
+
+// errPanicked is the result for a description that made its reader panic.
+var errPanicked = fmt.Errorf("%w: the description can't be read", gateway.ErrNothingSaid)
+
+// record records the results of a task: by its description, or by why there is none.
+func (p *Prober) record(t *task, description *Description, err error) {
 	now := time.Now().UnixMilli()
 
 	for _, entry := range t.entries {
@@ -289,19 +321,6 @@ func (p *Prober) probe(ctx context.Context, t *task, hostErr error) error {
 		p.cfg.Findings.put(entry.RID, pack(verdict, entry.Statement))
 		p.cfg.Count(verdict.State)
 	}
-
-	tag := ""
-	if err == nil {
-		tag = description.ETag
-	}
-
-	p.setTag(t.source, tag)
-
-	if isHostError(err) {
-		return err
-	}
-
-	return nil
 }
 
 // isHostError reports whether an error of Fetch holds for all sources of a host.

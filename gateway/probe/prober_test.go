@@ -290,6 +290,44 @@ func TestARoundAsksEachSourceOnce(t *testing.T) {
 	}
 }
 
+// A panic on a description is that source's finding: the source is due after the interval again, and
+// the others at its host are probed.
+//
+// Requirement: AD-044
+func TestAPanicIsAFinding(t *testing.T) {
+	d, url := newDomain(t, func(cfg *ProberConfig) {
+		count, panics := cfg.Count, 1
+
+		// One call at a time, because all sources are at one host.
+		cfg.Count = func(state directory.ProbeState) {
+			if panics > 0 {
+				panics--
+				panic("a description")
+			}
+
+			count(state)
+		}
+		cfg.Contain = func(f func()) {
+			defer func() { _ = recover() }()
+
+			f()
+		}
+	})
+
+	for n, path := range []string{"/a", "/a/b"} {
+		d.register(n+1, strings.ReplaceAll(strings.ReplaceAll(helloCard, "URL", url), "/a", path), nil)
+	}
+
+	if asked, states := d.round(); len(asked) != 2 || len(states) != 2 ||
+		!slices.Contains(states, directory.ProbeUnreachable) {
+		t.Errorf("asked %q, found %q", asked, states)
+	}
+
+	if asked, _ := d.round(); asked != nil {
+		t.Errorf("asked at once again: %q", asked)
+	}
+}
+
 type refresher func(context.Context, directory.RefreshBatch) (directory.Outcome, error)
 
 func (r refresher) RefreshMany(ctx context.Context, b directory.RefreshBatch) (directory.Outcome, error) {
