@@ -168,6 +168,8 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 	// A stream is not kept, so a repetition learns only that there was a call.
 	case !reached, problem == directory.AgentUnavailable, problem == directory.AgentRateLimited:
 		s.Release = true
+	case problem == directory.Unavailable, problem == directory.RateLimited:
+	// The agent's answer could not be judged now. A second call could repeat its effects.
 	case errors.As(err, &told):
 		s.Answer = &directory.StoredAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
 	}

@@ -297,9 +297,9 @@ func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invok
 		return err
 	})
 
-	switch {
-	case directory.ProblemOf(err) == directory.Unavailable || ctx.Err() != nil:
-		// The node's shortage, or the caller's end, is no fault of the agent's.
+	switch problem := directory.ProblemOf(err); {
+	case problem == directory.Unavailable, problem == directory.RateLimited, ctx.Err() != nil:
+		// The node's shortage, the caller's used-up share or its end is no fault of the agent's.
 		return err
 	case err != nil:
 		return directory.Refuse(directory.AgentFailed,

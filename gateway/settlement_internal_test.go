@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A key is free again only if the agent was not reached, or says itself that it did nothing now. It
@@ -32,6 +33,8 @@ func TestWhatAKeyKeeps(t *testing.T) {
 		"refused before":         {nil, directory.Refuse(directory.AgentFailed, "no"), false, true, ""},
 		"unavailable":            {nil, directory.Refuse(directory.AgentUnavailable, "no"), true, true, ""},
 		"too often":              {nil, directory.Refuse(directory.AgentRateLimited, "no"), true, true, ""},
+		"unjudged, node short":   {nil, directory.Refuse(directory.Unavailable, "wait"), true, false, ""},
+		"unjudged, share used":   {nil, directory.Refuse(directory.RateLimited, "wait"), true, false, ""},
 		"broken off":             {nil, errors.New("reset"), true, false, ""},
 		"never begun, by itself": {nil, errors.New("no route"), false, true, ""},
 	} {
@@ -48,5 +51,34 @@ func TestWhatAKeyKeeps(t *testing.T) {
 		if got.Release != x.release || kept != x.kept || got.Key != claim.Key || got.Holder != claim.Holder {
 			t.Errorf("%s: released %t, kept %q", name, got.Release, kept)
 		}
+	}
+}
+
+// An answer that can't be judged now, because the caller's share or the node's is used up, is
+// no failure of the agent's.
+//
+// Requirement: AI-035
+func TestAnUnjudgedAnswerIsNoFailure(t *testing.T) {
+	ada := limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"}
+
+	for want, places := range map[directory.Problem]limit.SharesConfig{
+		directory.RateLimited: {Places: 2, OwnID: 1}, directory.Unavailable: {Places: 1, OwnID: 2},
+	} {
+		g := &Gateway{}
+		g.judgements.heavy = limit.NewFair(limit.FairConfig{Slots: 2, PerParty: 2, Places: places})
+
+		leave, err := g.judgements.heavy.Enter(t.Context(), ada)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		i := &invocation{g: g, in: invoke.Request{Party: ada}}
+
+		err = i.checkOutput(t.Context(), &agentTask{}, &invoke.Reply{Body: make([]byte, lightBytes+1)})
+		if directory.ProblemOf(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+
+		leave()
 	}
 }
