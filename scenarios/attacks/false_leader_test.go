@@ -354,7 +354,7 @@ func (m *runningMesh) ordered(from dev.Node, by string, key *tls.Certificate, te
 		}
 	}
 
-	data, err := cbor.Marshal(map[int]any{1: 3, 2: now.UnixMilli(), 3: []any{
+	data, err := cbor.Marshal(map[int]any{1: 1, 2: now.UnixMilli(), 3: []any{
 		map[int]any{18: map[int]any{1: []byte(text)}, 41: origin}}})
 	must(m.t, err)
 

@@ -487,7 +487,7 @@ func TestARemovedMemberIsAStranger(t *testing.T) {
 	// The open door: a request to join is answered, and refused before the leader and the versions of the
 	// group are named, by followers too.
 	join := clientOf(t, m.trusting(m.mintNode("9"), "http/1.1"))
-	body, err := cbor.Marshal(map[int]any{1: "127.0.0.1:1", 8: map[int]any{1: 2, 2: 2, 3: 1}})
+	body, err := cbor.Marshal(map[int]any{1: "127.0.0.1:1", 8: map[int]any{1: 1, 2: 1, 3: 1}})
 	must(t, err)
 
 	for _, node := range m.Domains[0].Nodes {

@@ -31,18 +31,13 @@ type row struct {
 type bar struct {
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
-	zero    bool    // none at all are allowed
 }
 
 func atLeast(v float64) *bar { return &bar{AtLeast: v} }
 func atMost(v float64) *bar  { return &bar{AtMost: v} }
-func none() *bar             { return &bar{zero: true} }
 
 func (b *bar) met(v float64) bool {
-	switch {
-	case b.zero:
-		return v == 0
-	case b.AtLeast > 0:
+	if b.AtLeast > 0 {
 		return v >= b.AtLeast
 	}
 
@@ -53,8 +48,6 @@ func (b *bar) String() string {
 	switch {
 	case b == nil:
 		return ""
-	case b.zero:
-		return "0"
 	case b.AtLeast > 0:
 		return fmt.Sprintf("≥ %g", b.AtLeast)
 	}
