@@ -174,28 +174,7 @@ func (e *Epochs) writeEnd(epoch uint64, tree Tree) error {
 	}
 
 	// A crash must not leave half an end: then the ended log could never be read again.
-	name := e.endFile(epoch)
-
-	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-
-	if err := os.Rename(name+".new", name); err != nil {
-		return err
-	}
-
-	dir, err := os.Open(e.path(epoch))
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(dir.Sync(), dir.Close())
+	return WriteFile(e.endFile(epoch), data)
 }
 
 func (e *Epochs) readEnd(epoch uint64) (Tree, error) {
