@@ -30,6 +30,23 @@ func TestAnotherDomainsFailureIsReportedAsSuch(t *testing.T) {
 	}
 }
 
+// A refresh that asks for no lifetime names only the one that was granted.
+func TestARefreshReportsTheLifetimeThatWasGranted(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Location", "/ad/r/"+rid)
+		says(`{"lt":600}`)(rw, r)
+	})
+
+	for args, want := range map[string]string{
+		"refresh weather":           "Lifetime granted: 600 s.\n",
+		"refresh weather --lt 9000": "Lifetime granted: 600 s instead of 9000 s.\n",
+	} {
+		if code, _, errs := w.run(strings.Fields(args)...); code != 0 || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", args, code, errs, want)
+		}
+	}
+}
+
 // Each failure has one exit code and at most three lines, the last of which is a command.
 //
 // Requirement: OPS-005, OPS-006

@@ -26,7 +26,10 @@ func refreshCommand(session *connect.Session) *cobra.Command {
 				return explainRefusal(ctx, session, err, "refresh", args[0])
 			}
 
-			if refreshed.Granted != 0 {
+			switch {
+			case refreshed.Granted != 0 && lifetime == 0:
+				session.Note("Lifetime granted: %d s.", cli.WholeSeconds(refreshed.Granted))
+			case refreshed.Granted != 0:
 				session.Note("Lifetime granted: %d s instead of %d s.", cli.WholeSeconds(refreshed.Granted), lifetime)
 			}
 

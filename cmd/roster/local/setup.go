@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -102,10 +103,15 @@ func (i *initialisation) complete() error {
 	domainOfCA := ""
 
 	if usesCA {
-		// An authority that can't be opened counts as absent, which is an error only if the answers need one.
-		if store, err := Open(i.given.ca); err == nil {
+		store, err := Open(i.given.ca)
+
+		switch {
+		case err == nil:
 			domainOfCA = store.TrustDomain().Name()
 			store.Close()
+		case !errors.Is(err, fs.ErrNotExist):
+			return cli.Failed(cli.ExitFailed, "cannot open the certificate authority: %w", err).
+				WithHint("Name another directory with --ca, or choose another source with --identities.")
 		}
 	}
 
