@@ -182,6 +182,7 @@ func TestWrongInputsAreExplained(t *testing.T) {
 		{"doctor", 2, "missing --config FILE"},
 		{"doctor --config FILE --log NOFILE", 2, "--log needs --bundle FILE"},
 		{"doctor --config FILE --bundle x --ready", 2, "--bundle and --ready exclude each other"},
+		{"get weather --proof --staple", 2, "--proof and --staple exclude each other"},
 		{"serve", 2, "missing --config FILE"},
 		{"frobnicate", 2, `unknown command "frobnicate"`},
 		{"help frobnicate", 2, `unknown command "frobnicate"`},

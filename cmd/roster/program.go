@@ -209,6 +209,11 @@ func (p *program) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			// Cobra checks groups of flags only behind this function.
+			if err := c.ValidateFlagGroups(); err != nil {
+				return err
+			}
+
 			// Cobra calls this once it has read the flags and the arguments.
 			p.parsed = true
 

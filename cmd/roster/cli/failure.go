@@ -56,6 +56,10 @@ func Usage(format string, args ...any) *Failure { return Failed(ExitUsage, forma
 // invalidFlag matches cobra's error for a flag: the value, the flag and the cause.
 var invalidFlag = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?(--[\w-]+)" flag: (.*)$`)
 
+// exclusiveFlags matches cobra's error for flags of a group of which only one may be given.
+var exclusiveFlags = regexp.MustCompile(
+	`^if any flags in the group .* none of the others can be; \[(.*)\] were all set$`)
+
 // ParseFailure returns the failure of a command line that cobra refuses. The lines after
 // the first one of cobra's error are suggestions.
 func ParseFailure(err error) *Failure {
@@ -64,6 +68,10 @@ func ParseFailure(err error) *Failure {
 	value := invalidFlag.FindStringSubmatch(message)
 	if value != nil {
 		message = fmt.Sprintf("%s %s, got %s", value[2], flagRule(value[3]), value[1])
+	}
+
+	if given := exclusiveFlags.FindStringSubmatch(message); given != nil {
+		return Usage("--%s exclude each other", strings.Join(strings.Fields(given[1]), " and --"))
 	}
 
 	return &Failure{
