@@ -388,6 +388,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		gone := func(i int) func() bool {
 			return func() bool {
 				done, err := d.nodes[i].Replica.history.Erased()
+
 				return err == nil && done > 0 && len(d.nodes[i].Replica.erasures(done)) == 0 &&
 					!d.nodes[i].Replica.history.Lacks()
 			}

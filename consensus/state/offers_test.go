@@ -189,7 +189,6 @@ func TestWhichOffersAreRefused(t *testing.T) {
 	if len(d.state.offers.open) != 1 || d.entry(rid).Owner != ada {
 		t.Error("a refusal changed something")
 	}
-
 }
 
 // Offers are bounded, and a bound is no refusal to replace one's own.

@@ -16,6 +16,7 @@ import (
 func TestAnInvitationIsUsedOnce(t *testing.T) {
 	beta := spiffeid.RequireTrustDomainFromString("beta.test")
 	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
+
 	const secret = "secret"
 
 	hash := directory.HashOf([]byte(secret))

@@ -81,6 +81,7 @@ func newVectors() (vectors []specVector) {
 	none, all := log+"quorum none\n", log+w1+w2+"group both all beta gamma\nquorum both\n"
 
 	signed := Sign(c, specKey("ledger"))
+
 	note, err := Parse(signed)
 	if err != nil {
 		panic(err)

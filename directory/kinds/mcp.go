@@ -117,7 +117,6 @@ func fillTemplate(address string, variables *object) (filled string, ok bool) {
 		case !found:
 			return out.String(), true
 		case !closed || name == "": // no placeholder, and no URL
-
 			// The brace stays, and the URL is refused for it.
 			return address, true
 		}

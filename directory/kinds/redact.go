@@ -17,6 +17,7 @@ func Redact(entry *directory.Entry, sight directory.Redaction) *directory.Entry 
 
 	// Entries are shared and never modified.
 	v := *entry
+
 	hidesOwner := !sight.ShowsRegistrant() && !entry.Owner.IsZero()
 	if hidesOwner {
 		v.Owner = directory.Identity{}

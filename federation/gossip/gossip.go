@@ -166,6 +166,7 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 		return gossiper.transport.acquainted(id)
 	})
 	gossiper.transport = newTransport(&gossiper.cfg, mesh.Heads, in.put, gossiper.pool.address)
+
 	gossiper.broadcasts = newBroadcasts(&gossiper.cfg, gossiper.pool.others, gossiper.transport.queue)
 	if gossiper.list, err = memberlist.Create(gossiper.memberlist()); err != nil {
 		_ = gossiper.transport.Shutdown()

@@ -151,7 +151,6 @@ func (w *Witness) Add(ctx context.Context, body string) (line string, err error)
 		Origin: note.Origin, Old: submission.Old, Size: note.Size, Root: note.Root, Note: signedNote,
 	}, submission.Proof)
 	if directory.ProblemOf(err) == directory.Conflict { // another one came first
-
 		// A size beyond the note's makes last ask the other members.
 		if last, _, again := w.last(ctx, note, note.Size+1); again == nil {
 			err = refuseMoved(last, err)

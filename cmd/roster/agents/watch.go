@@ -74,6 +74,7 @@ A message that may have been sent before has the same webhook-id. The command en
 				if w.delivery, err = openDelivery(sender, position, filters(c)); err != nil {
 					return err
 				}
+
 				defer w.delivery.close()
 
 				// The stream goes on behind the last event whose change is in the journal.

@@ -327,6 +327,7 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 			failed = f.monitor.report(ctx, e, strconv.FormatUint(entry.Index, 10))
 		}
 	})
+
 	if failed != nil {
 		return failed
 	}

@@ -74,7 +74,7 @@ of the first such log, as of "roster log check". A log stays broken until you re
 				return err
 			}
 
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
+			if err := os.MkdirAll(args[0], 0o750); err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot keep checkpoints: %w", err)
 			}
 

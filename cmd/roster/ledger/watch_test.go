@@ -267,6 +267,7 @@ func TestAWatchEndsWithTheVerdictOnABrokenLog(t *testing.T) {
 				liar.change, liar.shown, honest.shown = nil, 260, 265
 
 				again := watch(t, dir, 2*time.Minute, nil, liar, honest)
+
 				same := slices.ContainsFunc(again.events, func(e event) bool { return e.ID == first.events[0].ID })
 				if !same || len(again.events) < 2 || cli.FailureOf(again.err).Code != c.code {
 					t.Errorf("the next start reports %+v after %+v, and ends with %v", again.events, first.events,
