@@ -97,8 +97,8 @@ func (d decided) put(command Command) {
 	d[key] = append(d[key], command)
 }
 
-// CheckDecided returns why the peerings and admissions of s don't follow from those of had by commands that
-// check accepts. Bundles are not compared, because nodes refresh them, and a restored backup brings back
+// CheckDecided returns why the peerings, admissions and erasures of s don't follow from those of had by commands
+// that check accepts. Bundles are not compared, because nodes refresh them, and a restored backup brings back
 // peerings that the domain has no more.
 func (s *State) CheckDecided(had *State, check func(*Command) error) error {
 	for domain, peering := range s.peers.byDomain {
@@ -136,7 +136,7 @@ func (s *State) CheckDecided(had *State, check func(*Command) error) error {
 		}
 	}
 
-	return nil
+	return s.erasures.check(&had.erasures, check)
 }
 
 func (s *State) hasAdmission(admission Admission) bool {

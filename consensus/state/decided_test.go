@@ -57,6 +57,16 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 	gone := d.againRead()
 	delete(gone.peers.byDomain, beta)
 
+	wiped := d.againRead()
+	wiped.erasures.add(Erasure{RID: directory.NewRID(1, [10]byte{}), Revision: 9})
+
+	d.applies(5, Command{Erase: &Erase{directory.NewRID(2, [10]byte{})}, Origin: order("erase")})
+
+	erased := d.againRead()
+	if now.Decision() == erased.Decision() || now.Decision() == wiped.Decision() {
+		t.Error("an erasure is no decision")
+	}
+
 	all := func(*Command) error { return nil }
 	none := func(*Command) error { return errors.New("not proven") }
 
@@ -78,6 +88,10 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		"an admission of more":              {now, more, all, false},
 		"a peering is missing":              {now, gone, all, false},
 		"an earlier one, as if it were new": {now, redeemed, all, false},
+		"an erasure":                        {now, erased, all, true},
+		"an erasure, not proven":            {now, erased, none, false},
+		"an erasure without an operator":    {now, wiped, all, false},
+		"an erasure that is known":          {erased, erased, none, true},
 	} {
 		if err := c.next.CheckDecided(c.had, c.check); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)

@@ -2,6 +2,9 @@ package state
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
@@ -17,7 +20,13 @@ type Erase struct {
 type Erasure struct {
 	RID      directory.RID `cbor:"1,keyasint"`
 	Revision uint64        `cbor:"2,keyasint"`
+	// Origin has the operator's request. Nothing brings erased contents back, so a member that gets an erasure in a
+	// snapshot judges it as it judges the command.
+	Origin *Origin `cbor:"3,keyasint,omitempty"`
 }
+
+// command returns the command that made an erasure.
+func (e *Erasure) command() *Command { return &Command{Erase: &Erase{e.RID}, Origin: e.Origin} }
 
 // Erasures are the registrations whose contents are erased.
 type Erasures struct {
@@ -48,6 +57,40 @@ func (e *Erasures) knows(had *Erasures) bool {
 	return !slices.ContainsFunc(had.queue, func(one Erasure) bool { return !e.Has(one.RID) })
 }
 
+// hash returns the hash of all erasures; zero without any.
+func (e *Erasures) hash() (sum directory.Hash) {
+	if len(e.queue) == 0 {
+		return sum
+	}
+
+	all := sha256.New()
+	for _, one := range e.queue {
+		_, _ = all.Write([]byte(one.RID.String()))
+	}
+
+	return directory.Hash(all.Sum(nil))
+}
+
+// check returns why check refuses an erasure that had does not know.
+func (e *Erasures) check(had *Erasures, check func(*Command) error) error {
+	for _, one := range e.queue {
+		if had.Has(one.RID) {
+			continue
+		}
+
+		err := errors.New("no command of an operator orders it")
+		if one.Origin != nil {
+			err = check(one.command())
+		}
+
+		if err != nil {
+			return fmt.Errorf("the erasure of registration %s: %w", one.RID, err)
+		}
+	}
+
+	return nil
+}
+
 func (e *Erasures) add(one Erasure) {
 	if !e.known[one.RID] {
 		e.known[one.RID] = true
@@ -64,13 +107,13 @@ func (e *Erasures) After(revision uint64) []Erasure {
 	return slices.Clip(e.queue[from:])
 }
 
-func (e *Erasures) erase(erase *Erase) (directory.Outcome, error) {
+func (e *Erasures) erase(erase *Erase, origin *Origin) (directory.Outcome, error) {
 	if err := e.CheckErase(erase); err != nil || e.Has(erase.RID) {
 		return directory.Outcome{RID: erase.RID}, err
 	}
 
 	e.owners.former.forget(erase.RID)
-	e.add(Erasure{erase.RID, e.history.next()})
+	e.add(Erasure{erase.RID, e.history.next(), origin})
 
 	return directory.Outcome{RID: erase.RID}, nil
 }

@@ -38,7 +38,7 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 			t.Fatal(out.Err)
 		}
 
-		if got := d.state.Erasures().After(at); !slices.Equal(got, []Erasure{{rid, at + 1}}) {
+		if got := d.state.Erasures().After(at); !slices.Equal(got, []Erasure{{rid, at + 1, nil}}) {
 			t.Fatalf("%v are erased", got)
 		}
 	}

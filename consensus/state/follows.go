@@ -54,13 +54,14 @@ func (s *State) Restored(had *State) bool {
 	return s.history.epoch != had.history.epoch || s.history.sealed != had.history.sealed
 }
 
-// A Decision identifies the decisions of operators: the policy, the peerings and the admissions. Bundles
+// A Decision identifies the decisions of operators: the policy, the peerings, the admissions and the erasures. Bundles
 // of peers are not among it, because nodes refresh them.
 type Decision struct {
 	Epoch    uint64         `cbor:"1,keyasint"`
 	Basis    uint64         `cbor:"2,keyasint"` // revision of the newest policy or peering
 	Hash     directory.Hash `cbor:"3,keyasint"`
 	Admitted directory.Hash `cbor:"4,keyasint,omitzero"` // the nodes that may join
+	Erased   directory.Hash `cbor:"5,keyasint,omitzero"`
 }
 
 // Decision returns the identity of the decisions in force.
@@ -72,7 +73,7 @@ func (s *State) Decision() Decision {
 	}
 
 	return Decision{Epoch: s.history.epoch, Basis: s.policy.basis, Hash: s.decisions(),
-		Admitted: directory.HashOf(admitted)}
+		Admitted: directory.HashOf(admitted), Erased: s.erasures.hash()}
 }
 
 func (s *State) decisions() directory.Hash {

@@ -289,7 +289,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	}
 
 	s.witness.put(CosignedLog{"beta.test/roster/1793491200", 4, directory.Hash{5}, "note", genesis / 1000})
-	s.erasures.add(Erasure{directory.NewRID(genesis, [10]byte{9}), 4})
+	s.erasures.add(Erasure{directory.NewRID(genesis, [10]byte{9}), 4, operatorOrigin("/erase")})
 	s.witness.own = Witnessed{s.history.epoch, 1, directory.Hash{5}, "— line\n", 7}
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	s.ordered.spend(s.history.restoredBy.proof(), 0)

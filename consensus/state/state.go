@@ -390,7 +390,7 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	case command.Cosign != nil:
 		return s.witness.cosign(command.Cosign)
 	case command.Erase != nil:
-		return s.erasures.erase(command.Erase)
+		return s.erasures.erase(command.Erase, command.Origin)
 	case command.Witnessed != nil:
 		return directory.Outcome{}, s.witness.keep(command.Witnessed)
 	default:
