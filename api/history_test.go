@@ -99,6 +99,32 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		t.Errorf("from whom the description is withheld, gets %d %s", status, body)
 	}
 
+	// The registration before it had another owner and has ended: its rid is for those who may see its history.
+	before := entry(t, alpha, rid(3), "one", 200, `{"base":"https://a.example/0"}`)
+	followed := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		newest, former := cfg.Past, pastOf(before, before, false)
+		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+			if rid == before.RID {
+				return former(domain, rid)
+			}
+
+			past, err := newest(domain, rid)
+			if err == nil {
+				past.Before = before.RID
+			}
+
+			return past, err
+		}
+	}, second)
+
+	for caller, sees := range map[string]bool{"": false, "/agent/bob": false, "/agent/ada": true} {
+		if _, body := get(followed, caller, rid(1)); strings.Contains(body, rid(3)) != sees {
+			t.Errorf("%q gets the rid of the registration before, want %t: %s", caller, sees, body)
+		}
+	}
+
 	policy.set(partRules{hidden: "one"})
 
 	if status, body := get(s, "/agent/bob", rid(1)); status != 404 {

@@ -43,7 +43,8 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	data = strictjson.AppendText(data, "origin", latest.Origin.Name())
 	data = response.AppendBool(data, "complete", past.Complete)
 
-	data = appendNeighbour(appendNeighbour(data, "before", past.Before), "after", past.After)
+	data = h.appendNeighbour(data, call, "before", past.Before)
+	data = h.appendNeighbour(data, call, "after", past.After)
 
 	var older *directory.Entry
 
@@ -67,13 +68,25 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	return response.Send(w, call, "application/json", response.WeakTagOf(data), append(data, '}', '\n'))
 }
 
-// appendNeighbour appends the history of another registration with the same name, if there is one.
-func appendNeighbour(data []byte, name string, rid directory.RID) []byte {
-	if rid.IsZero() {
+// appendNeighbour appends the history of another registration with the same name, if the caller may see that one.
+func (h *Handler) appendNeighbour(data []byte, call *request.Call, name string, rid directory.RID) []byte {
+	if rid.IsZero() || !h.sees(call, rid) {
 		return data
 	}
 
 	return strictjson.AppendText(data, name, view.PathOf(rid)+"/history")
+}
+
+// sees reports whether the caller may see a registration of this domain, living or ended.
+func (h *Handler) sees(call *request.Call, rid directory.RID) bool {
+	if entry := h.living(rid); entry != nil {
+		_, ok := h.Reader.Guard.Redaction(call, entry)
+		return ok
+	}
+
+	past, err := h.Past(h.Domain, rid)
+
+	return err == nil && h.sawEnd(call, newestContents(past))
 }
 
 // wasFor reports whether contents were meant for the caller's domain when they were stated: a peer that may
@@ -109,19 +122,23 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 		return nil, nil, err
 	}
 
-	// The registration has ended, and its newest contents may have been pruned.
-	var latest *directory.Entry
+	latest := newestContents(past)
+	if !h.sawEnd(call, latest) {
+		return nil, nil, registration.PathName(call).NotFound()
+	}
+
+	return past, latest, nil
+}
+
+// newestContents returns the newest contents in a history; nil if all were pruned.
+func newestContents(past *directory.Past) (latest *directory.Entry) {
 	for _, st := range past.Statements {
 		if st.Entry != nil {
 			latest = st.Entry
 		}
 	}
 
-	if latest == nil || !h.sawEnd(call, latest) {
-		return nil, nil, registration.PathName(call).NotFound()
-	}
-
-	return past, latest, nil
+	return latest
 }
 
 // living returns the registration of this domain with a rid, whether the caller may see it or not.
@@ -133,9 +150,10 @@ func (h *Handler) living(rid directory.RID) *directory.Entry {
 	return nil
 }
 
-// sawEnd reports whether the caller may see a registration that has ended.
+// sawEnd reports whether the caller may see a registration that has ended, with its newest contents; nil if they
+// were pruned.
 func (h *Handler) sawEnd(call *request.Call, e *directory.Entry) bool {
-	if call.Anonymous() {
+	if e == nil || call.Anonymous() {
 		return false
 	}
 
