@@ -319,3 +319,15 @@ func TestAuditLinesWithoutNumbers(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// In JSON, malformed lines of an audit log are left out, and the command fails.
+func TestMalformedAuditLines(t *testing.T) {
+	w := newWorld(t, nil)
+	file := w.file("audit.jsonl", "\nnot JSON\n{}\n"+
+		`{"time":"2026-01-02T03:04:05Z","phase":"outcome","action":"register"}`+"\n")
+
+	code, out, errs := w.run("audit", "--file", file, "-o", "json")
+	if code == 0 || !strings.HasPrefix(out, `{"node":`) || strings.Count(out, "\n") != 1 || !json.Valid([]byte(out)) {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}

@@ -285,8 +285,12 @@ func differenceWords(d *directory.AuditDifference) string {
 	return words
 }
 
-// object prints a line as JSON.
+// object prints a line as JSON. The verifier names a line that can't be read.
 func (r *auditReport) object(node string, line []byte) error {
+	if _, err := audit.ParseEntry(line); err != nil {
+		return nil
+	}
+
 	name, err := cli.Marshal(node)
 	if err != nil {
 		return err

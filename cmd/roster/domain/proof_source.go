@@ -41,10 +41,11 @@ func (in *proofInput) checkSubject(report *trust.Report) error {
 
 	differs := func(asked, answered string) bool { return asked != "" && asked != answered }
 	if differs(in.rid, got.RID) || differs(in.name, got.Agent) || differs(in.origin, got.Domain) {
-		report.Authentic = false
-
-		return fmt.Errorf("%w: %s sent the proof of another registration: %s (%s) of %s",
+		err := fmt.Errorf("%w: %s sent the proof of another registration: %s (%s) of %s",
 			trust.ErrFormat, in.directory, got.Agent, got.RID, got.Domain)
+		report.Authentic, report.Verdict = false, "not authentic: "+err.Error()
+
+		return err
 	}
 
 	return nil
