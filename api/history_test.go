@@ -144,6 +144,23 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		}
 	}
 
+	// Once all contents were erased, operators and auditors see hashes and times.
+	erased := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
+			return &directory.Past{Statements: []directory.PastStatement{{H: directory.Hash{7}}}}, nil
+		}
+	})
+
+	for caller, want := range map[string]int{"": 404, "/agent/ada": 404, "/ops/operator": 200} {
+		if status, body := get(erased, caller, rid(1)); status != want || status == 200 &&
+			(!strings.Contains(body, `"state":"pruned"`) || !strings.Contains(body, directory.Hash{7}.String()) ||
+				strings.Contains(body, `"agent"`)) {
+			t.Errorf("of erased contents %q gets %d %s, want %d", caller, status, body, want)
+		}
+	}
+
 	if status, _ := get(ended, "/ops/operator", rid(2)); status != 404 {
 		t.Errorf("of one that never was: %d", status)
 	}

@@ -39,7 +39,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	data := strictjson.AppendText([]byte{'{'}, "rid", latest.RID.String())
-	data = strictjson.AppendText(data, "agent", latest.Agent)
+	data = response.AppendOptional(data, "agent", latest.Agent)
 	data = strictjson.AppendText(data, "origin", latest.Origin.Name())
 	data = response.AppendBool(data, "complete", past.Complete)
 
@@ -127,6 +127,10 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 		return nil, nil, registration.PathName(call).NotFound()
 	}
 
+	if latest == nil { // all contents were pruned or erased, with the name: hashes and times are left
+		latest = &directory.Entry{RID: rid, Origin: h.Domain}
+	}
+
 	return past, latest, nil
 }
 
@@ -153,11 +157,11 @@ func (h *Handler) living(rid directory.RID) *directory.Entry {
 // sawEnd reports whether the caller may see a registration that has ended, with its newest contents; nil if they
 // were pruned.
 func (h *Handler) sawEnd(call *request.Call, e *directory.Entry) bool {
-	if e == nil || call.Anonymous() {
+	if call.Anonymous() {
 		return false
 	}
 
-	return call.Identity == e.Owner || h.Operate(call.Identity, readRegistrations).Allow ||
+	return e != nil && call.Identity == e.Owner || h.Operate(call.Identity, readRegistrations).Allow ||
 		h.Operate(call.Identity, readAudit).Allow
 }
 

@@ -5,7 +5,7 @@ import "time"
 // A History has the statements of a registration, the first one first.
 type History struct {
 	RID    string `json:"rid"`
-	Agent  string `json:"agent"`
+	Agent  string `json:"agent,omitempty"` // empty if the contents were pruned or erased
 	Origin string `json:"origin"`
 	// Complete is whether the node has all that the domain has kept; false of another domain.
 	Complete bool `json:"complete"`
