@@ -288,6 +288,7 @@ func (s *Session) httpClient(config *tls.Config, addresses int) (*http.Client, e
 		MaxIdleConnsPerHost: MaxParallel,
 	}
 
+	s.CloseIdle() // connections of the client before, which may be one of many
 	s.transport = transport
 
 	authenticated, err := s.addToken(refusalTransport{transport})

@@ -49,8 +49,15 @@ type workloadIdentity struct {
 	stop    func() // ends the updates
 }
 
-// open connects to the Workload API and waits for the first SVID.
+// open connects to the Workload API and waits for the first SVID, unless a former client of the command has. A
+// command that follows a log makes a client at each look.
 func (w *workloadIdentity) open(address string) error {
+	if w.source != nil {
+		return nil
+	}
+
+	w.close() // the updates of an open that failed
+
 	if err := trust.CheckWorkloadAPI(address); err != nil {
 		return cli.Usage("invalid Workload API address %q: %w", address, err).
 			WithHint("--workload-api or SPIFFE_ENDPOINT_SOCKET must be unix:///PATH or tcp://IP:PORT.")
