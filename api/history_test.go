@@ -84,7 +84,7 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		t.Errorf("a stranger learns who registered it: %s", body)
 	}
 
-	// What was kept at home is not shown to a peer that may see the registration now.
+	// Contents of before the export are not shown to a peer that may see the registration now.
 	for _, caller := range []string{"beta", ""} {
 		if status, body := get(s, caller, rid(1)); status != 200 || strings.Contains(body, "of before") ||
 			!strings.Contains(body, "of now") || !strings.Contains(body, `"state":"withheld"`) {

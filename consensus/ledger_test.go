@@ -520,10 +520,10 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 	})
 }
 
-// A member that shows another ledger, and then doesn't answer, ends nobody.
+// A member that shows another ledger, and then doesn't answer, stops no other member.
 //
 // Requirement: LOG-003
-func TestAMemberThatDiffersAndGoesEndsNobody(t *testing.T) {
+func TestAMemberThatDiffersAndGoesStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()

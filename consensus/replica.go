@@ -555,7 +555,7 @@ func (r *Replica) hasErased(rid directory.RID) bool {
 	return r.state.Erasures().Has(rid)
 }
 
-// named returns the registration of a name; nil if there is none.
+// named returns the registration of a name; nil without one.
 func (r *Replica) named(agent string) *state.Registration {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -221,7 +221,7 @@ func TestANewerReleaseIsRefusedInASentence(t *testing.T) {
 			t.Errorf("of a snapshot: %s", got)
 		}
 
-		// A newcomer is told by the leader.
+		// The leader answers a newcomer with both versions.
 		newcomer := d.newcomer(func(c *Config) { c.reads = Versions{Log: 2, Snapshot: 2, Wire: 1} })
 		d.admit(0, newcomer)
 		eventually(t, "a newcomer of an earlier release is refused with both numbers", func() bool {

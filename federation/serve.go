@@ -290,7 +290,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if r.Context().Err() != nil {
 		// The caller has gone. Of a connection that ended, the library may still be writing the header of
 		// the last interim response.
-		return nil //nolint:nilerr // nobody reads an answer
+		return nil //nolint:nilerr // the caller has gone
 	}
 
 	s.tellStanding(w, from)

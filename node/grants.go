@@ -19,7 +19,7 @@ func policyBasis(policy string) directory.Hash {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		by = append(by, info.Main.Version)
 
-		// A build without the version of a module is told apart by its commit.
+		// A build without the version of a module is identified by its commit.
 		for _, s := range info.Settings {
 			if strings.HasPrefix(s.Key, "vcs.") {
 				by = append(by, s.Value)

@@ -86,7 +86,7 @@ func startLitewitness(t *testing.T, program string) (url, vkey string, know func
 	}
 
 	if vkey = strings.Trim(vkey, `"`); vkey == "" {
-		t.Fatalf("%s told no vkey", program)
+		t.Fatalf("%s printed no vkey", program)
 	}
 
 	go func() {
@@ -116,9 +116,9 @@ db.commit()`, in("db"), parsed.Logs[0].Key.Name, base64.StdEncoding.EncodeToStri
 	}
 }
 
-// Torchwood's witness, which shares no code with the project, cosigns a domain's ledger as it grows, whoever of
-// three nodes leads, and what it cosigned is shown as witnessed. LITEWITNESS is the program, which .ci/ledger
-// installs.
+// Torchwood's witness, which shares no code with the project, cosigns a domain's ledger as it grows, under each of
+// three leaders, and registrations that it cosigned are shown as witnessed. LITEWITNESS is the program, which
+// .ci/ledger installs.
 //
 // Requirement: LOG-008, LOG-009
 func TestLitewitnessCosignsALedger(t *testing.T) {

@@ -89,7 +89,7 @@ func appendInvocation(data []byte, entry *directory.Entry, projection *directory
 	case projection.Authentication != nil:
 		data = strictjson.AppendRaw(data, "auth", projection.Authentication)
 	case entry.Document.Kind() == directory.KindAIDIP && !entry.Redacted: // AI-022
-		// In this kind, absent authentication means that there is none; a redacted document may withhold it.
+		// In this kind, absent authentication means no authentication; a redacted document may withhold it.
 		data = strictjson.AppendRaw(data, "auth", []byte(`{"type":"none"}`))
 	}
 

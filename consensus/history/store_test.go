@@ -77,7 +77,7 @@ func TestContentsArePrunedOnceTheyAreFormer(t *testing.T) {
 	}
 }
 
-// Registrations of one name are in the order of their statements, whatever their rids and whoever brought them.
+// Registrations of one name are in the order of their statements, not of their rids or bringers.
 func TestRegistrationsOfANameAreInOrder(t *testing.T) {
 	s := open(t, t.TempDir())
 

@@ -296,7 +296,7 @@ func (p *Prober) probe(ctx context.Context, t *task, hostErr error) error {
 // errPanicked is the result for a description that made its reader panic.
 var errPanicked = fmt.Errorf("%w: the description can't be read", gateway.ErrNothingSaid)
 
-// record records the results of a task: by its description, or by why there is none.
+// record records the results of a task: by its description, or by the reason why it could not be fetched.
 func (p *Prober) record(t *task, description *Description, err error) {
 	now := time.Now().UnixMilli()
 

@@ -40,7 +40,7 @@ type Process struct {
 	err    error // set before done is closed
 }
 
-// Start starts a command. Process.Output keeps what it writes, unless the command sends it elsewhere.
+// Start starts a command. Process.Output keeps its output, unless the command sends it elsewhere.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 

@@ -19,7 +19,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/webhook"
 )
 
-// A receiver keeps what it takes. While it is away, no request ends before its context.
+// A receiver keeps the messages that it takes. While it is away, no request ends before its context.
 type receiver struct {
 	away  bool
 	ids   []string
@@ -166,7 +166,7 @@ func TestOnlyChangesAreDelivered(t *testing.T) {
 		shown("added", "", "five", "https://a", "3"), current)
 	r.expect(t, "agent.updated three", "agent.added five", "agent.removed four missed")
 
-	// A state that breaks off says nothing about what is missing in it.
+	// A state that breaks off does not show which registrations have ended.
 	feed(t, d, reset, shown("added", "", "one", "https://b", "4"), reset, shown("added", "", "five", "https://a", "4"),
 		shown("added", "", "one", "https://b", "4"), shown("added", "", "three", "https://c", "4"), current)
 	r.expect(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
-// exportedAs returns the conversion of an AD document, and what it wrote.
+// exportedAs returns the conversion of an AD document, and its output.
 func exportedAs(t *testing.T, as directory.Kind, agent, document string) (*conversion, []byte) {
 	t.Helper()
 

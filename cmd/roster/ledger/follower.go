@@ -80,7 +80,7 @@ func (f *follower) load() error {
 		// Before the first look, the time of --silence counts from the start.
 		f.seen.At = time.Now().UTC()
 	case err != nil:
-		return cli.Failed(cli.ExitFailed, "cannot read what is kept of the log: %w", err)
+		return cli.Failed(cli.ExitFailed, "cannot read the saved state of the log: %w", err)
 	default:
 		if err := json.Unmarshal(text, &f.seen); err != nil {
 			return cli.Failed(cli.ExitFormat, "cannot use %s: %w", f.file+fileSeen, err)
@@ -477,5 +477,5 @@ func keepFailed(err error) error {
 		return nil
 	}
 
-	return &reportError{cli.Failed(cli.ExitFailed, "cannot keep what was seen of the log: %w", err)}
+	return &reportError{cli.Failed(cli.ExitFailed, "cannot save the state of the log: %w", err)}
 }

@@ -45,9 +45,9 @@ a matching name that the directory shows, in any domain; when a log can't be rea
 satisfy the policy for the time of --silence, and when it is well again; with --all for each entry.
 -o json prints one object a line. --webhook sends each event to a receiver too (Standard Webhooks).
 
-DIR keeps, for each log, its newest checkpoint and what was seen: a command that is started again
-goes on there. An event has an id made of its contents: what the command reports again, because it
-was killed before it kept that it had, has the same id, in the output and as webhook-id.
+DIR keeps the newest checkpoint and the last position of each log, and a command that is started
+again continues there. An event has an id made of its contents. An event that is reported again,
+because the command was killed before it saved its state, has the same id, also as webhook-id.
 
 A log that breaks its word is reported and not followed any more; DIR/NAME.broken has the two
 checkpoints. The command ends when no log is left, or when it is interrupted, with the exit code

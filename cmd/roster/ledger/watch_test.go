@@ -307,7 +307,7 @@ func TestAWatchReportsASilentLog(t *testing.T) {
 	})
 }
 
-// A receiver refuses for a while, and keeps the ids of what it took.
+// A receiver refuses for a while, and keeps the ids of the messages that it took.
 type receiver struct {
 	refuses bool
 	ids     []string

@@ -103,7 +103,7 @@ func parseURL(text string) (*url.URL, error) {
 	case err != nil || target.Host == "":
 		return nil, errors.New("must be an absolute URL, https://HOST/PATH")
 	case target.User != nil:
-		return nil, errors.New("must not hold a user or a password: the secret authenticates what is sent")
+		return nil, errors.New("must not hold a user or a password: the secret authenticates messages")
 	case target.Scheme == "https", target.Scheme == "http" && isLoopback(target.Hostname()):
 		return target, nil
 	}

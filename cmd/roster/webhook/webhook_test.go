@@ -35,7 +35,7 @@ func TestSignaturesAreThoseOfTheSpecification(t *testing.T) {
 	}
 }
 
-// Secrets and URLs that would deliver to nobody, or in the clear, are refused, and no error shows a secret.
+// Malformed secrets, and URLs without a host or in the clear, are refused, and no error shows a secret.
 func TestSecretsAndURLsAreChecked(t *testing.T) {
 	for _, c := range []struct{ url, secret, want string }{
 		{"https://hooks.example/x", specSecret, ""},
