@@ -178,7 +178,7 @@ const (
 // wait waits until the registration is due for its next refresh, or until a look at it shows that
 // it needs one.
 func (k *Keeper) wait(ctx context.Context) keepFinding {
-	due := time.Now().Add(max(RefreshDelay(k.granted), shortestDelay))
+	due := time.Now().Add(RefreshDelay(k.granted))
 	interval := lookInterval(k.granted)
 
 	for {
@@ -326,9 +326,9 @@ func (k *Keeper) notify(e KeepEvent) {
 
 // RefreshDelay returns when to refresh a registration with that lifetime: after
 // 0.4 to 0.6 of it, by chance, so that agents which started together do not come
-// back together.
+// back together, and a second or more.
 func RefreshDelay(lifetime time.Duration) time.Duration {
-	return time.Duration((0.4 + 0.2*rand.Float64()) * float64(lifetime))
+	return max(time.Duration((0.4+0.2*rand.Float64())*float64(lifetime)), shortestDelay)
 }
 
 // Temporary reports whether a failure may be over at a later attempt: the directory

@@ -74,7 +74,7 @@ func (f *follower) delay() time.Duration {
 		return fresh
 	}
 
-	return min(fresh, apiclient.RefreshDelay(f.registrar.granted))
+	return min(fresh, refreshDelay(maps.Values(f.items)))
 }
 
 // update fetches the document and applies the differences to the directory.

@@ -157,6 +157,33 @@ func TestImportFollowsTheOrigin(t *testing.T) {
 	}
 }
 
+// A lease that was cut, as before the end of a credential, is asked for in full again, and sets the pace for one
+// round alone.
+func TestACutLeaseIsAskedForInFullAgain(t *testing.T) {
+	var asked string
+
+	directory := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = string(body)
+		_, _ = io.WriteString(w, `[{"id":"1","status":200,"lt":600},{"id":"2","status":200,"lt":600}]`)
+	}))
+	defer directory.Close()
+
+	r := &registrar{client: apiclient.NewDirect(directory.URL, directory.Client()), options: apiclient.RegisterOptions{
+		Lifetime: 10 * time.Minute}}
+	items := []*item{{RID: "1", granted: 10 * time.Minute}, {RID: "2", granted: time.Second}}
+
+	if wait := refreshDelay(slices.Values(items)); wait != time.Second {
+		t.Errorf("the cut lease is refreshed after %s", wait)
+	}
+
+	items = r.refresh(t.Context(), items)
+	wait := refreshDelay(slices.Values(items))
+	if asked != `[{"id":"1","lt":0},{"id":"2","lt":600}]` || wait < 4*time.Minute {
+		t.Errorf("asked was %s; the next refresh comes after %s", asked, wait)
+	}
+}
+
 // An origin without a registered agent is read again when its caching ends, not at once.
 //
 // Requirement: WOA-013

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -36,7 +37,8 @@ type item struct {
 	Warnings  []string     `json:"warnings,omitempty"` // about parts that were skipped
 
 	document []byte
-	meta     []byte // a registry's own data about the document; may be nil
+	granted  time.Duration // lifetime, once registered
+	meta     []byte        // a registry's own data about the document; may be nil
 }
 
 // refuse sets the result to refused, with the reason of err.

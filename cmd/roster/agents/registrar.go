@@ -1,10 +1,13 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"math"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -19,9 +22,6 @@ type registrar struct {
 	client    *apiclient.Client
 	closeIdle func() // so that the next request makes a new connection
 	options   apiclient.RegisterOptions
-
-	mu      sync.Mutex    // guards granted while items are registered
-	granted time.Duration // the shortest lifetime
 }
 
 func newRegistrar(s *connect.Session, client *apiclient.Client, options apiclient.RegisterOptions) *registrar {
@@ -36,7 +36,7 @@ func (r *registrar) register(ctx context.Context, i *item) error {
 	var response *apiclient.Error
 	switch {
 	case err == nil:
-		r.noteGranted(done)
+		i.granted = cmp.Or(done.Granted, r.lifetime())
 		i.warnIgnored(done.Ignored())
 		i.RID = done.RID
 
@@ -61,30 +61,25 @@ func isRefusalOfDocument(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusUnauthorized && status != http.StatusTooManyRequests
 }
 
-// noteGranted keeps the shortest lifetime that was granted.
-func (r *registrar) noteGranted(done *apiclient.Registered) {
-	lifetime := r.options.Lifetime
-	if lifetime == 0 {
-		lifetime = directory.DefaultLifetime * time.Second
+// lifetime returns the lifetime to ask for.
+func (r *registrar) lifetime() time.Duration {
+	return cmp.Or(r.options.Lifetime, directory.DefaultLifetime*time.Second)
+}
+
+// refreshDelay returns when to refresh items together: the shortest lease sets the pace.
+func refreshDelay(items iter.Seq[*item]) time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for i := range items {
+		shortest = min(shortest, i.granted)
 	}
 
-	if done.Granted != 0 {
-		lifetime = done.Granted
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	// All items are refreshed together, so the shortest lease sets the pace.
-	if r.granted == 0 || lifetime < r.granted {
-		r.granted = lifetime
-	}
+	return apiclient.RefreshDelay(shortest)
 }
 
 // keep refreshes the registered items until ctx ends or no item is left.
 func (r *registrar) keep(ctx context.Context, items []*item) {
 	for kept := registeredItems(items); len(kept) > 0; {
-		if !apiclient.Pause(ctx, apiclient.RefreshDelay(r.granted)) {
+		if !apiclient.Pause(ctx, refreshDelay(slices.Values(kept))) {
 			return
 		}
 
@@ -98,6 +93,11 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 	renewals := make([]apiclient.Renewal, len(items))
 	for n, i := range items {
 		renewals[n].ID = i.RID
+
+		// A lease that was cut once, as before the end of the owner's credential, is asked for in full again.
+		if i.granted < r.lifetime() {
+			renewals[n].Lifetime = r.lifetime()
+		}
 	}
 
 	results, err := r.client.RefreshMany(ctx, renewals)
@@ -142,7 +142,7 @@ func (r *registrar) applyRefresh(ctx context.Context, i *item, result apiclient.
 
 	switch {
 	case result.Err == nil:
-		r.granted = min(r.granted, result.Lifetime)
+		i.granted = result.Lifetime
 	case response.Status == http.StatusNotFound:
 		return r.registerExpired(ctx, i)
 	case response.Status < http.StatusInternalServerError:
