@@ -178,6 +178,7 @@ func TestACutLeaseIsAskedForInFullAgain(t *testing.T) {
 	}
 
 	items = r.refresh(t.Context(), items)
+
 	wait := refreshDelay(slices.Values(items))
 	if asked != `[{"id":"1","lt":0},{"id":"2","lt":600}]` || wait < 4*time.Minute {
 		t.Errorf("asked was %s; the next refresh comes after %s", asked, wait)
