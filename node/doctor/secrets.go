@@ -16,6 +16,9 @@ var secretForms = []struct {
 }{
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
 		"[private key removed]"},
+	// the rest of a key whose beginning was cut off with that of a log: lines of base64, a shorter one, and the end
+	{regexp.MustCompile(`(?:[^\n]*[A-Za-z0-9+/]{40,}\r?\n)*(?:[^\n]*\n)?[^\n]*-----END [A-Z ]*PRIVATE KEY-----`),
+		"[private key removed]"},
 	{regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`), "[private key removed]"},
 	// JWS and JWT in compact form: access tokens, SVIDs, operators' proofs
 	{regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*`), "[token removed]"},

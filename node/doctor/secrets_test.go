@@ -1,6 +1,11 @@
 package doctor
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"strings"
 	"testing"
 )
@@ -33,5 +38,43 @@ func TestSecretsAreRemovedAsAWhole(t *testing.T) {
 		if strings.Contains(kept, "CANARY") || !strings.Contains(kept, "beside") {
 			t.Errorf("of %s is left %s", text, kept)
 		}
+	}
+}
+
+// The log of an archive begins anywhere, so also inside a private key. Lines before and behind the key stay.
+//
+// Requirement: OPS-034
+func TestTheRestOfACutKeyIsRemoved(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, secret := range []any{key, long} {
+		der, err := x509.MarshalPKCS8PrivateKey(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		lines := strings.Split(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "\n")
+		for cut := 1; cut < len(lines)-1; cut++ {
+			text := strings.Join(lines[cut:], "\n") + "beside"
+
+			kept := string(withoutSecrets([]byte(text)))
+			if kept != "[private key removed]\nbeside" {
+				t.Errorf("of a key without its first %d lines is left %s", cut, kept)
+			}
+		}
+	}
+
+	prefixed := "Nov 28 node roster: " + strings.Repeat("CANARYab", 8) + "\r\nNov 28 node roster: CANARY==\r\n" +
+		"Nov 28 node roster: -----END PRIVATE KEY-----\r\nbeside"
+	if kept := string(withoutSecrets([]byte(prefixed))); kept != "[private key removed]\r\nbeside" {
+		t.Errorf("left is %s", kept)
 	}
 }
