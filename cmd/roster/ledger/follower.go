@@ -59,6 +59,7 @@ type seen struct {
 	Policy  string    `json:"policy,omitempty"` // as the directory serves it
 	Bundle  string    `json:"bundle,omitempty"` // hash of the trust bundle
 	Matches []string  `json:"matches,omitempty"`
+	Crowded bool      `json:"crowded,omitzero"` // it was reported that too many registrations match
 }
 
 // load reads the kept state of the log.
@@ -197,6 +198,11 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 
+	// The checkpoint is kept first, because a failed lookup must not have the entries reported again.
+	if err := f.keep(note); err != nil {
+		return err
+	}
+
 	if err := f.lookAtNames(ctx, log); err != nil {
 		return err
 	}
@@ -211,7 +217,7 @@ func (f *follower) look(ctx context.Context) error {
 	f.seen.Silent = false
 	f.trouble = nil
 
-	return f.keep(note)
+	return f.writeSeen()
 }
 
 // lookAtKeys reports a change of the policy or of the trust bundle since the last look. It keeps them at once, because
@@ -376,11 +382,28 @@ func (f *follower) lags(note *checkpoint.Note) bool {
 	return time.Since(f.behind) < lagsFor
 }
 
-// lookAtNames reports registrations whose names match and that were not seen before.
+// lookAtNames reports registrations whose names match and that were not seen before. While too many match, it reports
+// that once, and those seen before stay known.
 func (f *follower) lookAtNames(ctx context.Context, log *reader) error {
 	found, err := f.monitor.matching(ctx, log.client)
 	if err != nil {
 		return err
+	}
+
+	crowded := len(found) > maxMatching
+	if crowded && !f.seen.Crowded {
+		e := f.event("too many matches")
+		e.Detail = fmt.Sprintf("more than %d registrations match %s, so new ones are not reported; "+
+			"watch a longer prefix", maxMatching, f.monitor.agent)
+
+		if err := f.monitor.report(ctx, e, f.seen.At.Format(time.RFC3339Nano)); err != nil {
+			return err
+		}
+	}
+
+	f.seen.Crowded = crowded
+	if crowded {
+		return nil
 	}
 
 	known := map[string]bool{}
@@ -443,13 +466,9 @@ func (f *follower) troubled(ctx context.Context, why error) error {
 	return f.writeSeen()
 }
 
-// keep keeps the reported state. The checkpoint comes last: if the command is killed before, it reports the entries
+// keep keeps the checkpoint up to which the entries were reported. If the command is killed before, it reports them
 // again.
 func (f *follower) keep(note *checkpoint.Note) error {
-	if err := f.writeSeen(); err != nil {
-		return err
-	}
-
 	if f.old != nil && f.old.String() == note.String() {
 		return nil
 	}

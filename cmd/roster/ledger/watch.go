@@ -41,8 +41,9 @@ checkpoints by --policy, a tlog-policy that may list several logs, or by the log
 
 It prints an event for each key document, bundle, operator's command and begin of an epoch; for
 a change of the log's policy or of the domain's trust bundle; with --agent for each registration of
-a matching name that the directory shows, in any domain; when a log can't be read or does not
-satisfy the policy for the time of --silence, and when it is well again; with --all for each entry.
+a matching name that the directory shows, in any domain, or once that more than 10,000 match; when
+a log can't be read or does not satisfy the policy for the time of --silence, and when it is well
+again; with --all for each entry.
 -o json prints one object a line. --webhook sends each event to a receiver too (Standard Webhooks).
 
 DIR keeps the newest checkpoint and the last position of each log, and a command that is started
@@ -293,7 +294,8 @@ func (m *monitor) print(e event) error {
 	return m.table.PrintRow([]string{e.At, e.Event, log, index, detail})
 }
 
-// matching returns the registrations that a directory shows of the name that is watched.
+// matching returns the registrations that a directory shows of the name that is watched: more than maxMatching if
+// there are too many.
 func (m *monitor) matching(ctx context.Context, client *apiclient.Client) (found []apiclient.Item, err error) {
 	if m.agent == "" {
 		return nil, nil
@@ -301,10 +303,8 @@ func (m *monitor) matching(ctx context.Context, client *apiclient.Client) (found
 
 	page, err := client.Lookup(ctx, apiclient.LookupOptions{Agent: m.agent, Brief: true})
 	for err == nil && page != nil {
-		found = append(found, page.Agents...)
-		if len(found) > maxMatching {
-			return nil, cli.Usage("more than %d registrations match --agent %s; name a longer prefix", maxMatching,
-				m.agent)
+		if found = append(found, page.Agents...); len(found) > maxMatching {
+			return found, nil
 		}
 
 		page, err = client.Next(ctx, page)

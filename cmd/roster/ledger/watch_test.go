@@ -35,6 +35,7 @@ type domain struct {
 	change func(*checkpoint.Checkpoint) // nil for the log's own
 	bundle string
 	agents []string
+	sheds  bool // lookups are answered 503
 	away   bool
 	lacks  int // so many requests for a tile or entries are answered 404
 }
@@ -79,6 +80,8 @@ func (d *domain) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(http.StatusOK, "log "+vkey.String()+"\nquorum none\n")
 	case path == "/bundles/alpha.test":
 		return answer(http.StatusOK, d.bundle)
+	case path == "/ad/l" && d.sheds:
+		return answer(http.StatusServiceUnavailable, "")
 	case path == "/ad/l":
 		var items []string
 		for _, agent := range d.agents {
@@ -205,6 +208,32 @@ func TestAWatchReportsWhatChanges(t *testing.T) {
 		}
 
 		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted)
+	})
+}
+
+// Entries are reported once, also while the directory can't be asked for names. While too many match, one event says
+// so, and what was reported before is not reported again afterwards.
+//
+// Requirement: LOG-016
+func TestAWatchReportsNothingTwiceForItsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), newDomain(t, 260)
+		d.agents = []string{"pay"}
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "begun", "registration")
+
+		d.sheds, d.shown = true, 262 // a batch and a key document
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "key document")
+
+		d.sheds = false
+		for i := range maxMatching {
+			d.agents = append(d.agents, fmt.Sprintf("pay-%d", i))
+		}
+
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "too many matches")
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted)
+
+		d.agents = []string{"pay", "payments"}
+		expect(t, watch(t, dir, time.Minute, nil, d), cli.ExitInterrupted, "registration")
 	})
 }
 
