@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api/catalog"
-	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 )
@@ -230,59 +226,6 @@ func TestWoAEndsWithItsRegistrations(t *testing.T) {
 			t.Errorf("at the deadline it lists %v, for %q", ids, cached)
 		}
 	})
-}
-
-// BenchmarkWoA serves the document of 1,000 agents over TLS, beside the same bytes
-// from a file: it is to come to 0.6 of the file's rate.
-func BenchmarkWoA(b *testing.B) {
-	var entries []*directory.Entry
-	for i := range 1000 {
-		entries = append(entries, entry(b, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i),
-			fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
-	}
-
-	s := newTestServer(b, frontAll, entries...)
-
-	var p struct{ body, coded []byte }
-	p.body, _ = io.ReadAll(ask(b, s, "", "GET", catalog.WebOfAgentsPath, "").Body)
-	p.coded = response.Compress(p.body)
-
-	dir := b.TempDir()
-	for name, body := range map[string][]byte{"plain": p.body, "gzip": p.coded} {
-		if err := os.WriteFile(filepath.Join(dir, name), body, 0o600); err != nil {
-			b.Fatal(err)
-		}
-	}
-
-	for _, coding := range []string{"plain", "gzip"} {
-		for name, h := range map[string]http.Handler{
-			"document": s.Handler(),
-			"file": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				http.ServeFile(w, r, filepath.Join(dir, coding))
-			}),
-		} {
-			b.Run(coding+"/"+name, func(b *testing.B) {
-				srv := httptest.NewTLSServer(h)
-				defer srv.Close()
-				client := srv.Client()
-
-				client.Transport.(*http.Transport).DisableCompression = true
-				for b.Loop() {
-					r, _ := http.NewRequest("GET", srv.URL+catalog.WebOfAgentsPath, nil)
-					r.Header.Set("Accept-Encoding", strings.ReplaceAll(coding, "plain", "identity"))
-
-					resp, err := client.Do(r)
-					if err != nil {
-						b.Fatal(err)
-					}
-
-					n, _ := io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-					b.SetBytes(n)
-				}
-			})
-		}
-	}
 }
 
 // What is compressed is the document.

@@ -185,38 +185,6 @@ func FuzzLoadResting(f *testing.F) {
 	})
 }
 
-func BenchmarkRest(b *testing.B) {
-	docs := realDocuments(b)[directory.KindA2A]
-
-	resting := make([]*directory.Entry, len(docs))
-	for i, d := range docs {
-		resting[i] = rested(b, d)
-	}
-
-	b.Run("rest", func(b *testing.B) {
-		b.ReportAllocs()
-
-		for i := 0; b.Loop(); i++ {
-			e := directory.Entry{Document: docs[i%len(docs)]}
-			e.Compact()
-		}
-	})
-	b.Run("wake", func(b *testing.B) {
-		b.ReportAllocs()
-
-		for i := 0; b.Loop(); i++ {
-			resting[i%len(docs)].Document.Bytes()
-		}
-	})
-	b.Run("projection", func(b *testing.B) {
-		b.ReportAllocs()
-
-		for i := 0; b.Loop(); i++ {
-			resting[i%len(docs)].Projection()
-		}
-	})
-}
-
 func TestAtRestAndAwake(t *testing.T) {
 	for _, text := range []string{`{"a":1}`, `{"description":"` + strings.Repeat("An agent. ", 100) + `"}`, ""} {
 		d := directory.LoadDocument(directory.KindAD, []byte(text))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -23,7 +22,6 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery/analysis"
 	"github.com/roster-mesh/roster/discovery/content"
-	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // benchSize is how many registrations the benchmarks have: ROSTER_BENCH_SIZE, or
@@ -159,76 +157,6 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// What it takes to index a registration in the place of another: with a text of
-// which nothing is as it was, with a word more, or with another endpoint alone.
-func BenchmarkUpdate(b *testing.B) {
-	n := benchSize()
-	_, f := population(b, n)
-	w := newWriter(1)
-
-	old := make([]*directory.Entry, min(n, 4096))
-	for i := range old {
-		old[i] = w.entry(i)
-	}
-
-	for _, c := range []struct {
-		name   string
-		change func(p *directory.Projection, i int)
-	}{
-		{"text", func(p *directory.Projection, i int) { *p = *w.entry(i).Projection() }},
-		{"word", func(p *directory.Projection, i int) { p.Description += " " + w.words(1) }},
-		{"endpoint", func(p *directory.Projection, i int) { p.Base = fmt.Sprintf("https://moved-%d.example", i) }},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			next := make([]*directory.Entry, len(old))
-			for i := range old {
-				e, p := *old[i], old[i].Projection()
-				c.change(p, i)
-				e.Packed = directory.Pack(e.Document, p)
-				next[i] = &e
-			}
-
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			b.ReportAllocs()
-
-			start, i := cpu(), 0
-			for ; b.Loop(); i++ {
-				j := i % len(next)
-				f.apply([]index.Event{{Kind: index.EventUpdated, Old: old[j], Entry: next[j]}})
-				old[j], next[j] = next[j], old[j]
-			}
-
-			b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(i), "cpu-µs/update")
-		})
-	}
-}
-
-// What it takes the index that a registration expires: all do, one after the other.
-func BenchmarkExpiry(b *testing.B) {
-	n, w := benchSize(), newWriter(1)
-	for b.Loop() {
-		b.StopTimer()
-		_, f := population(b, n)
-
-		all := make([]index.Event, n)
-		for i := range all {
-			all[i] = index.Event{Kind: index.EventRemoved, Entry: w.entry(i)}
-		}
-
-		runtime.LockOSThread()
-		b.StartTimer()
-		start := cpu()
-
-		for events := range slices.Chunk(all, feedBatch) {
-			f.apply(events)
-		}
-
-		b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(n), "cpu-µs/expiry")
-		runtime.UnlockOSThread()
-	}
-}
-
 // cpu returns the processor time that this thread has used.
 func cpu() time.Duration {
 	const threadTime = 3 // CLOCK_THREAD_CPUTIME_ID
@@ -313,86 +241,6 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// The part of a query that grows with the number of registrations: to find the best
-// of them by the index. There are no texts, and each term's postings are made up at
-// once, so that a million registrations are there in seconds.
-func BenchmarkGather(b *testing.B) {
-	n := uint32(benchSize())
-
-	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
-	for i := range n {
-		x.alive.Set(x.slots.Take())
-		x.slots.At(i).rid = directory.NewRID(int64(i), [10]byte{})
-	}
-
-	x.origins = append(x.origins, alpha)
-	w := newWriter(1)
-
-	var (
-		ranks [60_001]float64
-		sum   float64
-	)
-	for i := range ranks {
-		ranks[i] = math.Pow(30+float64(i), -1.05) // as writer's
-		sum += ranks[i]
-	}
-
-	const words = 75
-	for i := range ranks {
-		often := words * ranks[i] / sum
-
-		step := 1 / math.Log1p(-(1 - math.Exp(-often)))
-		for at := w.skip(step); at < float64(n); at += 1 + w.skip(step) {
-			count := .5 + .5*w.rand.Float64()
-			for w.rand.Float64() < often/2 && count < 4 {
-				count++
-			}
-
-			x.terms.Set(termOf(i), postings.NewPosting(uint32(at), quantum(count/(content.Saturation+count))))
-		}
-	}
-
-	x.terms.Scatter()
-
-	for _, words := range []int{2, 4, 9, 14} {
-		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			w := newWriter(2)
-
-			var took []time.Duration
-			for b.Loop() {
-				start := cpu()
-				x.gather(w.leads(x, words, int(n)), x.alive, ratedFirst+2*DefaultLimit)
-				took = append(took, cpu()-start)
-			}
-
-			reportQuantiles(b, took)
-		})
-	}
-}
-
-// skip returns how many registrations lie before the next that has a word.
-func (w *writer) skip(step float64) float64 { return math.Floor(math.Log(1-w.rand.Float64()) * step) }
-
-func (w *writer) leads(x *termIndex, words, n int) []postings.Lead {
-	var leads []postings.Lead
-
-	asked := map[uint64]bool{}
-	for range words {
-		h := termOf(int(w.zipf.Uint64()))
-		if l, ok := x.lead(h, x.alive, true, n); ok && !asked[h] {
-			asked[h] = true
-			leads = append(leads, l)
-		}
-	}
-
-	return leads
-}
-
-// termOf returns the hash of a made-up term.
-func termOf(i int) uint64 { return (uint64(i)*0x9e3779b97f4a7c15 ^ uint64(i)<<17) | 1 }
-
 // reportQuantiles reports what the middle and the hundredth slowest has taken.
 func reportQuantiles(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
@@ -400,131 +248,5 @@ func reportQuantiles(b *testing.B, took []time.Duration) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "cpu-ms-p99")
 }
 
-// Queries while registrations change, ten changes for each query: the processor
-// time of both together, all threads', for 1,000 queries and 10,000 changes. Where
-// that is less than a second for each core there is, so many a second can be served.
-func BenchmarkFindWhileChanging(b *testing.B) {
-	n := benchSize()
-	v, f := population(b, n)
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-
-	var tasks, changes sync.WaitGroup
-	tasks.Go(func() { _ = f.Run(ctx) })
-	w := newWriter(3)
-
-	next := make([]*directory.Entry, 1<<14)
-	for i := range next {
-		next[i] = w.entry(w.rand.IntN(n))
-	}
-
-	const each = 10
-	asked := make(chan struct{}, 64)
-	changes.Go(func() {
-		i := 0
-		for range asked {
-			for range each {
-				e := *next[i%len(next)]
-				v.Own().Put(&e)
-				i += 1 + i/len(next)%3 // another order, and so other changes, in the next round
-			}
-		}
-	})
-	questions := newWriter(2)
-
-	start, longest := processCPU(), time.Duration(0)
-	for b.Loop() {
-		r, began := questions.question(), time.Now()
-		if _, err := f.Find(ctx, Query{Request: r}); err != nil {
-			b.Fatal(err)
-		}
-
-		longest = max(longest, time.Since(began))
-		asked <- struct{}{}
-	}
-
-	close(asked)
-	changes.Wait()
-
-	if err := f.CatchUp(ctx); err != nil {
-		b.Fatal(err)
-	}
-
-	b.ReportMetric((processCPU()-start).Seconds()*1000/float64(b.N), "cpu-s/1000-queries-and-10000-changes")
-	b.ReportMetric(longest.Seconds()*1000, "longest-ms")
-	cancel()
-	tasks.Wait()
-}
-
-// What the directory itself does for a lookup and for a change, with an index that
-// follows it and without.
-func BenchmarkLookupBeside(b *testing.B) {
-	for _, followed := range []bool{false, true} {
-		b.Run(fmt.Sprint("followed ", followed), func(b *testing.B) {
-			n := min(benchSize(), 20_000)
-			w := newWriter(1)
-
-			v := index.NewView(alpha)
-			for i := range n {
-				v.Own().Put(w.entry(i))
-			}
-
-			if followed {
-				defer follow(b, v)()
-			}
-
-			next := make([]*directory.Entry, 1<<12)
-			for i := range next {
-				next[i] = w.entry(w.rand.IntN(n))
-			}
-
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-
-			var looked, put time.Duration
-
-			i := 0
-			for ; b.Loop(); i++ {
-				e := *next[i%len(next)]
-				start := cpu()
-				v.Own().Put(&e)
-				between := cpu()
-				page := v.Lookup(index.Query{Agent: []index.Pattern{{Text: e.Agent}}, Count: 10}, nil)
-				looked, put = looked+cpu()-between, put+between-start
-
-				if len(page.Entries) != 1 {
-					b.Fatalf("%d have the name %s", len(page.Entries), e.Agent)
-				}
-			}
-
-			b.ReportMetric(float64(looked.Nanoseconds())/1000/float64(i), "cpu-µs/lookup")
-			b.ReportMetric(float64(put.Nanoseconds())/1000/float64(i), "cpu-µs/change")
-		})
-	}
-}
-
-// follow has a finder follow a view until what it returns is called.
-func follow(b *testing.B, v *index.View) (stop func()) {
-	f, err := New(Config{View: v, Class: byVisibility})
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	ctx, cancel := context.WithCancel(b.Context())
-	if err := f.CatchUp(ctx); err != nil {
-		b.Fatal(err)
-	}
-
-	var task sync.WaitGroup
-	task.Go(func() { _ = f.Run(ctx) })
-
-	return func() { cancel(); task.Wait(); f.Close() }
-}
-
-// processCPU returns the processor time that this process has used.
-func processCPU() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
+// termOf returns the hash of a made-up term.
+func termOf(i int) uint64 { return (uint64(i)*0x9e3779b97f4a7c15 ^ uint64(i)<<17) | 1 }

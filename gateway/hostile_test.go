@@ -274,30 +274,3 @@ func TestHostileEndpoints(t *testing.T) {
 		t.Errorf("left behind: %v", err)
 	}
 }
-
-// What a gateway adds to a call, beside the same call made directly.
-func BenchmarkInvoke(b *testing.B) {
-	s := newStage(b, func(c *gateway.Config) { c.PerSecond, c.Concurrent = 1e6, 1000 })
-	agent := s.agent(b, echo)
-	e := aidip(b, agent.URL, `"operations": [`+translate+`]`)
-	guard := newGuard(b, gateway.GuardConfig{Allow: loopback, Roots: s.authority.pool()})
-	client := guard.Client(gateway.Target{})
-	b.Run("direct", func(b *testing.B) {
-		for b.Loop() {
-			resp, err := client.Post(agent.URL, "application/json", strings.NewReader(`{"text":"a"}`))
-			if err != nil {
-				b.Fatal(err)
-			}
-
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
-	})
-	b.Run("gateway", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := invokeAgent(s, e, "", `{"text":"a"}`); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

@@ -1,7 +1,6 @@
 package index_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -99,32 +98,5 @@ func TestLookalikesFollowTheIndex(t *testing.T) {
 				t.Fatalf("step %d, %s: %t, loaded %t, want %t", step, e.Agent, got, gotLoaded, want)
 			}
 		}
-	}
-}
-
-// What the check costs an answer: nothing is made for a name that looks like no other.
-func BenchmarkIsConfusable(b *testing.B) {
-	all := func(*directory.Entry) bool { return true }
-
-	for _, groups := range []bool{false, true} {
-		v := index.NewView(alpha)
-		es := population(benchSize)
-
-		for _, e := range es {
-			v.Own().Put(e)
-		}
-
-		if groups {
-			v.Own().Put(entry(alpha, benchSize+1, "paypal", plain))
-			v.Own().Put(entry(alpha, benchSize+2, "paypa1", plain))
-		}
-
-		b.Run(fmt.Sprintf("groups=%t", groups), func(b *testing.B) {
-			b.ReportAllocs()
-
-			for i := 0; b.Loop(); i++ {
-				v.IsConfusable(es[i%benchSize], all)
-			}
-		})
 	}
 }

@@ -124,15 +124,3 @@ func TestFlagsAreNamedInOrder(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
-
-func BenchmarkSkeleton(b *testing.B) {
-	for _, name := range []string{"weather-oslo-123", "größe-東京"} {
-		b.Run(name, func(b *testing.B) {
-			var room [64]byte
-
-			for b.Loop() {
-				AppendSkeleton(room[:0], name)
-			}
-		})
-	}
-}

@@ -185,18 +185,6 @@ func TestHostileSchemasCompile(t *testing.T) {
 	}
 }
 
-func BenchmarkCompileHostile(b *testing.B) {
-	for name, text := range hostileSchemas {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-
-			for b.Loop() {
-				_, _ = compile([]byte(text))
-			}
-		})
-	}
-}
-
 func BenchmarkHostile(b *testing.B) {
 	for name, of := range hostile {
 		s, err := compile([]byte(of[0]))

@@ -185,27 +185,6 @@ func TestStepsCostNothingWhileTracesAreOff(t *testing.T) {
 	}
 }
 
-// What the steps of one lookup cost while traces are off.
-func BenchmarkStepsWhileTracesAreOff(b *testing.B) {
-	type key struct{}
-
-	ctx := context.WithValue(context.WithValue(context.Background(), key{}, 1), key{}, 2) // as a request's
-
-	var tracer *Tracer
-
-	b.ReportAllocs()
-
-	for b.Loop() {
-		_, request := tracer.Request(ctx, time.Time{}, nil, nil)
-		_, step := Start(ctx, Parse)
-		step.Done(nil)
-		_, step = Start(ctx, Render)
-		step.Items(10)
-		step.End()
-		request.Answered("GET", "/ad/l", 200)
-	}
-}
-
 // A step that fails is recorded as failed, and its result and error reach its caller, whether it is recorded
 // or not.
 //

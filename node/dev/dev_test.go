@@ -361,45 +361,6 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// BenchmarkCrossing measures how long a registration at one domain takes to be
-// visible at every node of a mesh of three, from its 201 on.
-func BenchmarkCrossing(b *testing.B) {
-	for _, gossip := range []bool{true, false} {
-		b.Run(fmt.Sprintf("gossip=%t", gossip), func(b *testing.B) {
-			m, _, _ := runDev(b, Options{Domains: 3, Nodes: 1, Port: 0, Dir: b.TempDir(), noGossip: !gossip})
-
-			owner, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
-			if err != nil {
-				b.Fatal(err)
-			}
-
-			readers := []*apiclient.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0),
-				reader(b, m.Domains[2], 0)}
-
-			var took []time.Duration
-			for i := 0; b.Loop(); i++ {
-				name := fmt.Sprintf("crossing-%d", i)
-				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`),
-					apiclient.RegisterOptions{}); err != nil {
-					b.Fatal(err)
-				}
-
-				start := time.Now()
-
-				for _, c := range readers {
-					awaitAgent(b, c, name)
-				}
-
-				took = append(took, time.Since(start))
-			}
-
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-p50")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
-		})
-	}
-}
-
 func awaitAgent(b testing.TB, c *apiclient.Client, name string) {
 	again := time.Tick(time.Millisecond)
 	for range 10_000 {

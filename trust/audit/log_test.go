@@ -179,25 +179,6 @@ func TestAuditSamplesRefusals(t *testing.T) {
 	})
 }
 
-// What a change pays for its two lines.
-func BenchmarkAudit(b *testing.B) {
-	a := openLog(b, filepath.Join(b.TempDir(), "audit.jsonl"), 64<<20, 2)
-	e := directory.AuditEvent{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register",
-		Agent: "an-agent.with.a.name",
-		Owner: identity(b, "spiffe://alpha.test/agent/ada"), Actor: identity(b, "spiffe://alpha.test/agent/ada"),
-		Authn: "x509-svid", Policies: []string{"own-registers"}}
-	b.RunParallel(func(p *testing.PB) {
-		for p.Next() {
-			done, err := a.Intend(e)
-			if err != nil {
-				b.Fatal(err)
-			}
-
-			done(e)
-		}
-	})
-}
-
 // A line that is written by hand is what the codec makes of it, with each member that
 // there is.
 func TestAuditLines(t *testing.T) {

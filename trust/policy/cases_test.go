@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -162,50 +161,6 @@ func TestCasesAssumeAnExport(t *testing.T) {
 		if err := p.Check(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, not %q", c, err, want)
 		}
-	}
-}
-
-// hundredOf is the shipped set and policies that all can answer one question, to 100 in
-// all: permits and forbids by path, by owner and name, by what a document says.
-func hundredOf(action string) []byte {
-	var b strings.Builder
-	b.Write(shippedText)
-
-	heads := []string{
-		`permit (principal is Identity, action == Action::%q, resource) when { principal.path like "/team-%d/*" };`,
-		`forbid (principal is Identity, action == Action::%q,` +
-			` resource) when { resource.agent like "reserved-%d-*" } unless { principal.path == "/ops/operator" };`,
-		`permit (principal, action == Action::%q,` +
-			` resource) when { resource.owner == "spiffe://alpha.test/team-%d/lead" };`,
-		`forbid (principal is Identity, action == Action::%q,` +
-			` resource) when { !principal.own && resource.visibility == "peers:%d.test" };`,
-	}
-	for i := strings.Count(b.String(), "@id("); i < 100; i++ {
-		fmt.Fprintf(&b, "\n@id(\"p%d\") "+heads[i%len(heads)], i, action, i)
-	}
-
-	return []byte(b.String())
-}
-
-// Decisions where each of 100 policies can answer the very question.
-func BenchmarkDecisionAllBear(b *testing.B) {
-	ada, e := identity(b, "spiffe://alpha.test/agent/ada"), entryOf(b, alpha, mesh)
-	for _, action := range []string{"register", "read"} {
-		p, err := Parse("all.cedar", hundredOf(action), alpha)
-		must(b, err)
-		b.Run(action, func(b *testing.B) {
-			b.ReportAllocs()
-
-			for i := 0; b.Loop(); i++ {
-				if action == "register" {
-					p.Register(ada, "printer-"+strconv.Itoa(i), &directory.Projection{}, mesh)
-					continue
-				}
-
-				e.Agent = "printer-" + strconv.Itoa(i)
-				p.Read(ada, e)
-			}
-		})
 	}
 }
 

@@ -336,22 +336,6 @@ func TestPolicyText(t *testing.T) {
 	}
 }
 
-func BenchmarkPolicyRead(b *testing.B) {
-	for _, name := range []string{"shipped", "development"} {
-		p := mustPolicy(b, name)
-		for _, who := range []string{"", "spiffe://alpha.test/agent/ada", "spiffe://beta.test/agent/bob"} {
-			id, e := identity(b, who), entryOf(b, alpha, mesh)
-			b.Run(name+"/"+who, func(b *testing.B) {
-				b.ReportAllocs()
-
-				for b.Loop() {
-					p.Read(id, e)
-				}
-			})
-		}
-	}
-}
-
 // Whoever may read one registration of a class may read all of it, and what is of
 // two classes differs in what the sets look at.
 func TestClassDecidesReading(t *testing.T) {
