@@ -86,19 +86,16 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 
-	plan, ports, err := options.plan()
+	plan, ports, err := options.lay()
 	if err != nil {
 		return err
 	}
 	defer ports.close()
 
 	mesh := &runningMesh{Mesh: plan, opt: options, ports: ports}
-	if err := mesh.write(options.Dir); err != nil {
-		return err
-	}
 
 	// The nodes that have started are stopped after a failed start, too.
-	defer func() { err = errors.Join(err, mesh.stop(), mesh.markReady(false)) }()
+	defer func() { err = errors.Join(err, mesh.stop(), mesh.save(false)) }()
 
 	if err := mesh.start(ctx); err != nil {
 		return mesh.interrupted(ctx, err)
@@ -145,7 +142,7 @@ func (m *runningMesh) start(ctx context.Context) error {
 		return err
 	}
 
-	if err := m.write(m.opt.Dir); err != nil {
+	if err := m.save(false); err != nil {
 		return err
 	}
 
@@ -153,12 +150,18 @@ func (m *runningMesh) start(ctx context.Context) error {
 		return err
 	}
 
-	return m.markReady(true)
+	return m.save(true)
 }
 
-// markReady writes to mesh.json whether everything runs. Identities that were minted
-// meanwhile stay.
-func (m *runningMesh) markReady(ready bool) error {
+// save writes mesh.json, which says whether everything runs. Identities that were minted meanwhile stay.
+func (m *runningMesh) save(ready bool) (err error) {
+	unlock, err := lockMesh(m.opt.Dir)
+	if err != nil {
+		return err
+	}
+
+	defer func() { err = errors.Join(err, unlock()) }()
+
 	now, err := ReadMesh(m.opt.Dir)
 	if err != nil {
 		return err

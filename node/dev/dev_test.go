@@ -329,13 +329,21 @@ func TestMint(t *testing.T) {
 		t.Error(err)
 	}
 
+	running := &runningMesh{Mesh: m, opt: Options{Dir: dir}}
+
 	var minting sync.WaitGroup
-	for i := range 8 { // at once, and none is lost
+	for i := range 8 { // at once, while the mesh writes its state, and none is lost
 		minting.Go(func() {
 			if _, err := Mint(dir, "alpha.test", fmt.Sprint("/agent/twin-", i)); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+
+	for range 8 {
+		if err := running.save(true); err != nil {
+			t.Error(err)
+		}
 	}
 
 	minting.Wait()
@@ -354,6 +362,15 @@ func TestMint(t *testing.T) {
 
 	if leftovers, _ := filepath.Glob(filepath.Join(dir, ".mesh.json.*")); len(leftovers) > 0 {
 		t.Errorf("left behind: %v", leftovers)
+	}
+
+	other := t.TempDir()
+	if _, err := Mint(other, "alpha.test", "/agent/x"); err == nil || !strings.Contains(err.Error(), other) {
+		t.Errorf("minted in a directory without a mesh: %v", err)
+	}
+
+	if files, err := os.ReadDir(other); err != nil || len(files) > 0 {
+		t.Errorf("a refused mint left %v: %v", files, err)
 	}
 
 	if _, err := os.Stat(id.Key); err != nil {

@@ -98,6 +98,23 @@ func (m *Mesh) write(dir string) error {
 	return node.ReplaceFile(meshFile(dir), append(data, '\n'), 0o644)
 }
 
+// lay plans a mesh and writes mesh.json.
+func (o *Options) lay() (_ *Mesh, _ *portPlan, err error) {
+	unlock, err := lockMesh(o.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	mesh, ports, err := o.plan()
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return mesh, ports, mesh.write(o.Dir)
+}
+
 // plan lays a mesh out in o.Dir: certificate authorities, identities, and a
 // configuration for every node. A directory that holds one already is taken as
 // it is, with its ports and data; of a new one the ports are held until the caller
@@ -343,9 +360,10 @@ func openGateway() config.Gateway {
 	return gateway
 }
 
-// lockMesh waits until no other process changes the mesh in a directory.
+// lockMesh waits until no other process changes the mesh in a directory. The lock is on the directory itself, because
+// mesh.json is replaced at each change.
 func lockMesh(dir string) (unlock func() error, err error) {
-	file, err := os.OpenFile(filepath.Join(dir, "mesh.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ authorities.`,
 
 			// The error about a port that is taken names the flag, and free ports are the way out.
 			if err != nil && strings.Contains(err.Error(), "--port") {
-				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(session.Program + " dev --port 0")
+				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(onFreePorts(session.Program, c.Flags()))
 			}
 
 			return err
@@ -62,6 +62,19 @@ authorities.`,
 	cmd.AddCommand(mintCommand(session))
 
 	return cmd
+}
+
+// onFreePorts returns the command line of dev with its given flags, but with free ports.
+func onFreePorts(program string, flags *pflag.FlagSet) string {
+	line := program + " dev"
+
+	flags.Visit(func(flag *pflag.Flag) {
+		if flag.Name != "port" {
+			line += " --" + flag.Name + "=" + cli.ShellQuote(flag.Value.String())
+		}
+	})
+
+	return line + " --port 0"
 }
 
 func mintCommand(session *connect.Session) *cobra.Command {
