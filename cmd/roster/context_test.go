@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -181,5 +183,53 @@ func TestATokenOfAContextGoesOnlyToTheContextsAddresses(t *testing.T) {
 
 	if _, out, _ := w.run("context", "show", "--token-file", "/other"); !strings.Contains(out, "/other") {
 		t.Errorf("the token of a flag does not apply: %s", out)
+	}
+}
+
+// A token takes precedence over the certificate, so whoami shows the identity and the end of the token.
+func TestWhoamiNamesTheIdentityOfTheToken(t *testing.T) {
+	w := newWorld(t, nil)
+	file := filepath.Join(t.TempDir(), "token")
+
+	_, out, _ := w.run("whoami", "-o", "json")
+
+	var certified struct{ Identity, Credential string }
+	if err := json.Unmarshal([]byte(out), &certified); err != nil || certified.Identity == "" {
+		t.Fatalf("by the certificate: %s: %v", out, err)
+	}
+
+	for _, c := range []struct{ header, claims, identity, note string }{
+		{`{"alg":"EdDSA","typ":"JWT"}`, `{"sub":"spiffe://alpha.test/agent/bob","exp":1900000000}`,
+			"spiffe://alpha.test/agent/bob", "The certificate is of " + certified.Identity},
+		{`{"alg":"EdDSA"}`, `{"sub":"` + certified.Identity + `","exp":1900000000}`, certified.Identity, ""},
+		{`{"alg":"RS256","typ":"at+jwt"}`, `{"iss":"https://login.test","sub":"ada","exp":1900000000}`,
+			"oauth:https://login.test#ada", ""},
+	} {
+		encoded := base64.RawURLEncoding.EncodeToString
+		token := encoded([]byte(c.header)) + "." + encoded([]byte(c.claims)) + "." + encoded([]byte("unverified"))
+
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		code, out, errs := w.run("whoami", "--token-file", file)
+
+		row := strings.Split(strings.Split(out, "\n")[1], "\t")
+		if code != 0 || row[0] != c.identity || row[1] != "token "+file+" beside "+certified.Credential ||
+			row[2] != "2030-03-17T17:46:40Z" || !strings.HasPrefix(errs, c.note) || c.note == "" && errs != "" {
+			t.Errorf("of %s: exit code %d, %q\n%s", c.claims, code, row, errs)
+		}
+	}
+
+	if err := os.WriteFile(file, []byte("opaque"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	if code, _, errs := w.run("whoami", "--token-file", file); code != 12 || !strings.Contains(errs, file) {
+		t.Errorf("of a file without a token: exit code %d\n%s", code, errs)
+	}
+
+	if code, _, _ := w.run("whoami", "--token-file", file, "--wit", file); code != 2 {
+		t.Errorf("of two tokens: exit code %d", code)
 	}
 }

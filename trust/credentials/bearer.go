@@ -88,7 +88,7 @@ func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time)
 	// The identity contains the issuer, so no issuer can name the subjects of another.
 	sub, _ := t.claims.text("sub")
 
-	id, err := directory.ParseIdentity("oauth:" + iss + "#" + sub)
+	id, err := directory.ParseIdentity(oauthIdentity(iss, sub))
 	if err != nil {
 		return nil, refuseToken(ReasonSubject)
 	}
@@ -110,6 +110,9 @@ func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time)
 
 	return nil, refuseToken(ReasonBinding)
 }
+
+// oauthIdentity returns the identity of the subject of an OAuth issuer.
+func oauthIdentity(issuer, subject string) string { return "oauth:" + issuer + "#" + subject }
 
 // bound reports whether the token is bound to the connection's client certificate.
 // One that is bound to another, or in a way that is not known, is refused.

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -128,6 +129,29 @@ func parseToken(text string) (*token, error) {
 	t.typ = strings.TrimPrefix(strings.ToLower(t.typ), "application/")
 
 	return t, nil
+}
+
+// ClaimsOf returns the identity that a token names and when it ends, for its holder: nothing is verified. The time is
+// zero if the token has none.
+func ClaimsOf(text string) (identity string, until time.Time, err error) {
+	t, err := parseToken(text)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+
+	sub, ok := t.claims.text("sub")
+	if !ok {
+		return "", time.Time{}, errors.New("the token has no sub")
+	}
+
+	if t.typ == typeAccess {
+		iss, _ := t.claims.text("iss")
+		sub = oauthIdentity(iss, sub)
+	}
+
+	until, _ = t.claims.time("exp")
+
+	return sub, until, nil
 }
 
 // verify checks the signature by a key of the set, with an algorithm that the

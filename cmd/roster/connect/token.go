@@ -25,8 +25,7 @@ func (d *Directory) addToken(next http.RoundTripper) (http.RoundTripper, error) 
 
 	switch {
 	case wit != "" && tokenFile != "":
-		return nil, cli.Usage("--wit and --token-file exclude each other").
-			WithHint("A request carries one token.")
+		return nil, errTwoTokens()
 	case wit == witOfWorkloadAPI && witKey != "":
 		return nil, cli.Usage("--wit %s and --wit-key exclude each other", witOfWorkloadAPI).
 			WithHint("The Workload API provides the token's key.")
@@ -45,6 +44,10 @@ func (d *Directory) addToken(next http.RoundTripper) (http.RoundTripper, error) 
 	}
 
 	return next, nil
+}
+
+func errTwoTokens() error {
+	return cli.Usage("--wit and --token-file exclude each other").WithHint("A request carries one token.")
 }
 
 func addWITFromFiles(next http.RoundTripper, wit, key string) (http.RoundTripper, error) {

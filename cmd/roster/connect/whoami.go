@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // A caller is the output of "roster whoami".
@@ -69,15 +70,52 @@ func (s *Session) whoami() (me caller, err error) {
 		me.Identity = strings.Join(ids, " ")
 	}
 
+	return me, s.describeToken(&me)
+}
+
+// describeToken puts the identity of a token in the place of the certificate's, because it takes precedence.
+func (s *Session) describeToken(me *caller) error {
+	wit, file := s.settings.value(flagWIT), s.settings.value(flagTokenFile)
+	credential := "token " + file
+
 	switch {
-	case s.settings.value(flagWIT) != "":
-		me.Credential = "workload identity token " + s.settings.value(flagWIT)
-	case s.settings.value(flagTokenFile) != "":
-		me.Credential = "token " + s.settings.value(flagTokenFile)
+	case wit != "" && file != "":
+		return errTwoTokens()
+	case wit == witOfWorkloadAPI:
+		me.Credential = "workload identity token of " + me.Credential
+		return nil
+	case wit != "":
+		file, credential = wit, "workload identity token "+wit
+	case file == "":
+		return nil
 	}
 
-	return me, nil
+	text, err := readToken(file)
+	if err != nil {
+		return cli.Failed(cli.ExitKey, "cannot use the token: %w", err)
+	}
+
+	identity, until, err := credentials.ClaimsOf(text)
+	if err != nil {
+		return cli.Failed(cli.ExitKey, "cannot use the token in %s: %w", file, err)
+	}
+
+	// Beside a certificate, a SPIFFE ID must be the same one.
+	if strings.HasPrefix(identity, "spiffe://") && me.Identity != "" && me.Identity != identity {
+		s.Note("The certificate is of %s, so the directory refuses requests with both.", me.Identity)
+	}
+
+	if me.Credential != noCredential {
+		credential += " beside " + me.Credential
+	}
+
+	me.Identity, me.Credential, me.Expires = identity, credential, until.UTC()
+
+	return nil
 }
+
+// noCredential is shown in the place of a credential that is absent.
+const noCredential = "none"
 
 // clientCertificate returns the certificate that commands present, and its source; nil if they present no certificate.
 func (s *Session) clientCertificate() (leaf *x509.Certificate, source string, err error) {
@@ -96,7 +134,7 @@ func (s *Session) clientCertificate() (leaf *x509.Certificate, source string, er
 
 	cert, key := s.settings.value(flagCert), s.settings.value(flagKey)
 	if cert == "" {
-		return nil, "none", nil
+		return nil, noCredential, nil
 	}
 
 	pair, err := loadCertificate(cert, key)
