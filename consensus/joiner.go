@@ -398,7 +398,7 @@ func (j *joiner) waiting() (slog.Level, string) {
 	case outside && is:
 		return slog.LevelWarn, "waiting to be let back into the domain"
 	case outside:
-		return slog.LevelInfo, "waiting to be admitted to the domain"
+		return slog.LevelInfo, "waiting for the domain to begin or to admit this node"
 	case !led:
 		return slog.LevelInfo, "waiting for a leader: a majority of the domain's nodes must run"
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -182,7 +183,14 @@ func (s *survey) silentText() string {
 
 	for _, address := range slices.Sorted(maps.Keys(s.silent)) {
 		if !slices.Contains(s.cfg.BeginWithout, address) {
-			silent = append(silent, fmt.Sprintf("%s (%v)", address, s.silent[address]))
+			why := s.silent[address]
+
+			// The URL of the request only repeats the address.
+			if request, ok := errors.AsType[*url.Error](why); ok {
+				why = request.Err
+			}
+
+			silent = append(silent, fmt.Sprintf("%s (%v)", address, why))
 		}
 	}
 

@@ -65,6 +65,12 @@ func (a *attester) run(ctx context.Context) {
 				return
 			}
 
+			// A node that isn't ready logs that itself; its key waits with it.
+			if a.store.Ready() != nil {
+				a.wait(ctx, rotated, wait)
+				continue
+			}
+
 			if skipped, due := lines.Take(struct{}{}); due {
 				a.log.Warn("the signing key is not attested yet", "skipped", skipped, "err", err)
 			}

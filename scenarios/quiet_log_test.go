@@ -47,7 +47,7 @@ func TestAHealthyLifeWritesNoWarning(t *testing.T) {
 				t.Errorf("%s does not say that its disk was empty:\n%s", name, log)
 			}
 
-			if name != "the node that joined" && strings.Contains(log, "admitted to the domain") {
+			if name != "the node that joined" && strings.Contains(log, "to admit this node") {
 				t.Errorf("%s began its domain, and says that it waits to be admitted:\n%s", name, log)
 			}
 		}

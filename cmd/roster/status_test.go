@@ -25,8 +25,8 @@ func TestStatusBeginsWithAVerdict(t *testing.T) {
 		code                int
 	}{
 		{`{"leader":"n1",` + peers + alive + quotas + `}`, "ok", "n1 leads 2 voters", 0},
-		{`{"leader":"n1",` + peers + silent + quotas + `}`, "warning", "silent: n2; 1 of the lines below need", 1},
-		{`{"leader":"n1",` + peers + cloned + quotas + `}`, "failed", "n1 leads 2 voters; 1 of", 1},
+		{`{"leader":"n1",` + peers + silent + quotas + `}`, "warning", "silent: n2; lines below that need attention: 1", 1},
+		{`{"leader":"n1",` + peers + cloned + quotas + `}`, "failed", "n1 leads 2 voters; lines below that need attention: 1", 1},
 		{`{` + peers + alive + quotas + `}`, "failed", "no leader is known; 2 nodes vote", 1},
 	} {
 		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {

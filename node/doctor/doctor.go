@@ -498,8 +498,9 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 		d.say(
 			check,
 			StatusFailed,
-			"if an operator hasn't admitted it yet: \"roster raft admit ID\" at a member",
-			"this node isn't a member of the domain yet",
+			"start the other nodes of a new domain; a running one lets this node in after "+
+				"\"roster raft admit ID\" at a member",
+			"the domain has not begun, or this node isn't a member of it yet",
 		)
 	case status.Leader == "":
 		d.say(

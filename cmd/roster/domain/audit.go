@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -178,11 +179,11 @@ type auditReport struct {
 	query   directory.AuditQuery
 	table   cli.GrowingTable
 	head    bool // printed
-	faults  int
+	faults  map[string]int // by log
 }
 
 func newAuditReport(console *cli.Console, query directory.AuditQuery) *auditReport {
-	return &auditReport{console: console, query: query, table: cli.GrowingTable{
+	return &auditReport{console: console, query: query, faults: map[string]int{}, table: cli.GrowingTable{
 		Console: console,
 		Head: []string{"TIME", "PHASE", "ACTION", "WHO", "WHAT", "OUTCOME", "+REVISION", "+POLICIES", "+REQUEST",
 			"+BROUGHT BY", "+NODE", "+LINE"},
@@ -197,17 +198,22 @@ func (r *auditReport) whole() bool { return !r.filtered() && r.query.Since.IsZer
 
 // fault prints a place at which a log is not as it was written.
 func (r *auditReport) fault(node, reason string) {
-	r.faults++
+	r.faults[node]++
 	r.console.Note("%s: %s", node, reason)
 }
 
-// end returns the command's failure if there were faults.
+// end returns the command's failure if there were faults. It counts those of each log.
 func (r *auditReport) end() error {
-	if r.faults == 0 {
+	if len(r.faults) == 0 {
 		return nil
 	}
 
-	return cli.Failed(cli.ExitFormat, "the audit log is not as it was written, at %d places", r.faults)
+	var logs []string
+	for _, node := range slices.Sorted(maps.Keys(r.faults)) {
+		logs = append(logs, fmt.Sprintf("%s (faults: %d)", node, r.faults[node]))
+	}
+
+	return cli.Failed(cli.ExitFormat, "audit logs that are not as they were written: %s", strings.Join(logs, ", "))
 }
 
 // line prints a line of a node's log.
@@ -348,7 +354,7 @@ func (r *auditReport) file(path string) error {
 // verified prints the head of a log that was read to its end.
 func (r *auditReport) verified(node string, v *audit.Verifier) {
 	// After a fault, the head is no proof of the lines before it.
-	if number, head := v.Head(); number > 0 && r.faults == 0 {
+	if number, head := v.Head(); number > 0 && r.faults[node] == 0 {
 		r.console.Note("%s: verified up to line %d; head %s", node, number, head)
 	}
 }

@@ -153,7 +153,7 @@ func (s *domainStatus) judge() {
 	}
 
 	if len(s.Warnings) > 0 {
-		s.Verdict.Found += fmt.Sprintf("; %d of the lines below need attention", len(s.Warnings))
+		s.Verdict.Found += fmt.Sprintf("; lines below that need attention: %d", len(s.Warnings))
 		if s.Verdict.Status == doctor.StatusOK {
 			s.Verdict.Status = doctor.StatusWarning
 		}
