@@ -207,8 +207,8 @@ func (v *verification) anchorInDirectory() (string, error) {
 	}
 
 	return v.anchored(AnchorDirectory,
-		"the answer of %s, which holds %d CA certificates of %s (fingerprints %s) and its key document %s",
-		v.opts.Directory, v.certificates(), v.issuer, strings.Join(fingerprints, ", "), v.report.Directory.KeyDocument)
+		"the answer of %s, with the fingerprints of the CA of %s (%s) and its key document %s",
+		v.opts.Directory, v.issuer, strings.Join(fingerprints, ", "), v.report.Directory.KeyDocument)
 }
 
 func (v *verification) anchored(anchor Anchor, format string, args ...any) (string, error) {

@@ -111,7 +111,7 @@ func (d *diagnosis) trail(context.Context) {
 	case len(tail.Faults) > 0:
 		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it; \"roster audit --file "+path+
 			"\" names each place",
-			"the last %d lines are not as they were written, at %d places: %s", tail.Lines, len(tail.Faults),
+			"the last %d lines are not as they were written; faults: %d, the first: %s", tail.Lines, len(tail.Faults),
 			tail.Faults[0])
 	case len(tail.Open) > 0:
 		last := tail.Open[len(tail.Open)-1]

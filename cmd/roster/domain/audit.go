@@ -178,7 +178,7 @@ type auditReport struct {
 	console *cli.Console
 	query   directory.AuditQuery
 	table   cli.GrowingTable
-	head    bool // printed
+	head    bool           // printed
 	faults  map[string]int // by log
 }
 
