@@ -18,6 +18,8 @@ func TestStatusBeginsWithAVerdict(t *testing.T) {
 		silent = `{"id":"n2","address":"b:1","voter":true,"state":"silent"}]`
 		cloned = `{"id":"n2","address":"b:1","voter":true,"state":"alive","duplicate":"c:1"}]`
 		quotas = `,"quotas":{"registrations":1}`
+
+		attention = " that need attention: 1"
 	)
 
 	for _, c := range []struct {
@@ -25,8 +27,8 @@ func TestStatusBeginsWithAVerdict(t *testing.T) {
 		code                int
 	}{
 		{`{"leader":"n1",` + peers + alive + quotas + `}`, "ok", "n1 leads 2 voters", 0},
-		{`{"leader":"n1",` + peers + silent + quotas + `}`, "warning", "silent: n2; lines below that need attention: 1", 1},
-		{`{"leader":"n1",` + peers + cloned + quotas + `}`, "failed", "n1 leads 2 voters; lines below that need attention: 1", 1},
+		{`{"leader":"n1",` + peers + silent + quotas + `}`, "warning", "silent: n2; lines below" + attention, 1},
+		{`{"leader":"n1",` + peers + cloned + quotas + `}`, "failed", "n1 leads 2 voters; lines below" + attention, 1},
 		{`{` + peers + alive + quotas + `}`, "failed", "no leader is known; 2 nodes vote", 1},
 	} {
 		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {

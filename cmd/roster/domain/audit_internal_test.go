@@ -29,7 +29,8 @@ func TestFaultsAreCountedByLog(t *testing.T) {
 	report.verified("node/b", &sound)
 	report.verified("node/c", &sound)
 
-	if text := notes.String(); strings.Contains(text, "node/b: verified") || !strings.Contains(text, "node/c: verified") {
+	text := notes.String()
+	if strings.Contains(text, "node/b: verified") || !strings.Contains(text, "node/c: verified") {
 		t.Errorf("the notes are\n%s", text)
 	}
 
