@@ -272,9 +272,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 			t.Fatal("hidden while its origin answers")
 		}
 
-		b.world.mu.Lock()
-		b.world.cut = func(string, string) bool { return true }
-		b.world.mu.Unlock()
+		b.world.cutOff(func(string, string) bool { return true })
 
 		for range 5 * 60 {
 			time.Sleep(time.Second)

@@ -35,18 +35,14 @@ func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 			t.Fatalf("an idle peer: %+v", s)
 		}
 
-		b.world.mu.Lock()
-		b.world.cut = func(_, to string) bool { return to == b.alpha.base }
-		b.world.mu.Unlock()
+		b.world.cutOff(func(_, to string) bool { return to == b.alpha.base })
 		time.Sleep(replica.MaxHeadAge + time.Second)
 
 		if s := status(); s.State != "unreachable" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
 			t.Fatalf("a silent peer: %+v", s)
 		}
 
-		b.world.mu.Lock()
-		b.world.cut = nil
-		b.world.mu.Unlock()
+		b.world.cutOff(nil)
 		eventually(t, 20*time.Second, "active again", func() bool {
 			s := status()
 			return s.State == "active" && s.LastError == ""

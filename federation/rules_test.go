@@ -287,9 +287,7 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 				rid := b.origin.register("agent", 3600)
 				defer b.beta.run(t)()
 				eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
-				b.world.mu.Lock()
-				b.world.cut = func(string, string) bool { return true }
-				b.world.mu.Unlock()
+				b.world.cutOff(func(string, string) bool { return true })
 				age := b.beta.Peers()[0].HeadAge
 				time.Sleep(replica.MaxHeadAge - age - time.Second)
 
@@ -305,15 +303,11 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 					t.Errorf("shown %v: %+v", shown, s)
 				}
 
-				b.world.mu.Lock()
-				b.world.cut = nil
-				b.world.mu.Unlock()
+				b.world.cutOff(nil)
 				eventually(t, 90*time.Second, "it is shown again", func() bool {
 					return b.beta.shown(alpha)[rid] != nil
 				})
-				b.world.mu.Lock()
-				b.world.cut = func(string, string) bool { return true }
-				b.world.mu.Unlock()
+				b.world.cutOff(func(string, string) bool { return true })
 				time.Sleep(3600 * time.Second)
 
 				if b.beta.shown(alpha)[rid] != nil {

@@ -315,6 +315,14 @@ func (s *site) reopen(t testing.TB) {
 	})
 }
 
+// cutOff cuts nodes off from each other, by their base URLs; nil joins all.
+func (w *world) cutOff(cut func(from, to string) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.cut = cut
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

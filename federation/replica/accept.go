@@ -182,10 +182,11 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	return done, err
 }
 
-// isKnown reports whether a digest announces the stored entry. held is nil if there is no entry.
-func isKnown(held *store.Entry, digest signed.Digest) bool {
+// isKnown reports whether a digest announces the stored entry. held is nil if there is no entry. An
+// origin may still announce an entry that this node has freed.
+func isKnown(held *store.Entry, digest signed.Digest, now time.Time) bool {
 	if held == nil {
-		return !digest.Live()
+		return !digest.Live() || Freed(digest.Deadline, now)
 	}
 
 	return digest.Live() && agree(held.Digest(digest.RID), digest)
@@ -203,14 +204,19 @@ func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.
 	// Most such digests are known: a gossiped page repeats those of pages before it.
 	// Any other digest changes a part of the stream that a second node has confirmed. That part is confirmed
 	// again (rule S14).
-	if digest.Revision <= t.Confirmed() && !isKnown(old, digest) {
+	if digest.Revision <= t.Confirmed() && !isKnown(old, digest, now) {
 		if err := t.Confirm(digest.Revision - 1); err != nil {
 			return effect{}, err
 		}
 	}
 
 	if !digest.Live() || Freed(digest.Deadline, now) {
-		return effect{digest: digest}, t.Remove(digest.RID, old)
+		gone := effect{digest: digest}
+		if old != nil {
+			gone.ended = old.Deadline
+		}
+
+		return gone, t.Remove(digest.RID, old)
 	}
 
 	kid, err := directory.ParseHash(page.KeyID)
@@ -336,6 +342,8 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 			st.Missing.remove(effect.digest.RID)
 		}
 	}
+
+	st.noteEnds(done.effects, o.Shown.Index.Clock.Now())
 
 	if page != nil {
 		o.progress(feed, st, page)

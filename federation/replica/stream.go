@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"maps"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -17,13 +18,43 @@ type Stream struct {
 	Missing     *MissingRecords
 	RepullSince uint64       // during a repeated pull, pages made before that revision are old; else 0
 	Again       *readmission // that is under way; nil for none, guarded by change
+
+	ended map[directory.RID]endedEntry // that no second node has confirmed; guarded by change
+}
+
+// An endedEntry is an entry that an end or a drop removed. Its origin announces the end until the deadline
+// and longer (rule G4), so until then the other nodes' silence contradicts it.
+type endedEntry struct {
+	revision uint64 // of the end
+	deadline int64  // of the entry, in Unix seconds
+}
+
+// maxEnded bounds the ended entries of a stream. Further ends are not compared: one invented end among those
+// that are is enough to distrust its node.
+const maxEnded = 4096
+
+// noteEnds notes the entries that a page ended before their deadline. It isn't on disk, so ends that were
+// unconfirmed when this node stopped are not compared.
+func (st *Stream) noteEnds(effects []effect, now time.Time) {
+	for _, e := range effects {
+		if !e.digest.Live() && now.Before(time.Unix(e.ended, 0)) && len(st.ended) < maxEnded {
+			st.ended[e.digest.RID] = endedEntry{e.digest.Revision, e.ended}
+		}
+	}
+}
+
+// forgetEnds forgets ended entries that a second node has confirmed, and those past their deadline.
+func (st *Stream) forgetEnds(confirmed uint64, now time.Time) {
+	maps.DeleteFunc(st.ended, func(_ directory.RID, e endedEntry) bool {
+		return e.revision <= confirmed || !now.Before(time.Unix(e.deadline, 0))
+	})
 }
 
 // noStream stands for a stream that isn't here. It is never changed.
 var noStream = &Stream{Missing: newMissingRecords()}
 
 func newStream(id store.StreamID) *Stream {
-	return &Stream{Id: id, Owners: store.Owners{}, Missing: newMissingRecords()}
+	return &Stream{Id: id, Owners: store.Owners{}, Missing: newMissingRecords(), ended: map[directory.RID]endedEntry{}}
 }
 
 // A Feed is the sequence of an origin's streams to one audience, epoch after epoch. The origin's
@@ -104,6 +135,7 @@ type effect struct {
 	digest  signed.Digest
 	entry   *directory.Entry // to show, if it is admitted; nil to take away
 	renew   *store.Entry     // to carry an entry that is shown on to a later deadline
+	ended   int64            // deadline of the entry that the digest removed; 0 if it removed none
 	missing bool
 }
 

@@ -241,8 +241,10 @@ func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 	}
 
 	// A new Stream value with the same id, so that a pull under way can't continue the old one.
-	o.replace(feed, &Stream{Id: st.Id, State: state, Used: st.Used, Owners: st.Owners, Missing: st.Missing,
-		RepullSince: anew})
+	again := newStream(st.Id)
+	again.State, again.Used, again.Owners, again.Missing = state, st.Used, st.Owners, st.Missing
+	again.RepullSince = anew
+	o.replace(feed, again)
 
 	return nil
 }

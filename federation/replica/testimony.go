@@ -53,10 +53,6 @@ type statedPosition struct {
 	by signer
 }
 
-// endKept is how long a change that ended an entry can be compared: its origin keeps it for
-// directory.Skew at least.
-const endKept = directory.Skew - 10*time.Second
-
 // Unconfirmed returns the announcements that no second node of the origin has confirmed yet. It is
 // false if all are confirmed, and if the origin has no second node.
 func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
@@ -230,6 +226,10 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 		return nil, 0, nil
 	}
 
+	st := feed.Newest()
+	st.forgetEnds(stream.Since, now)
+	w.ended = st.ended
+
 	err = o.Store.Read(stream.ID, w.compare)
 	if errors.Is(err, errIncomparable) {
 		return nil, stream.Since, nil
@@ -262,6 +262,7 @@ var errIncomparable = errors.New("the stream can't be compared")
 type witnesses struct {
 	origin *Origin
 	stream UnconfirmedStream
+	ended  map[directory.RID]endedEntry
 	claims map[spiffeid.ID]*Claims // by node
 	now    time.Time
 
@@ -281,8 +282,7 @@ type pageSpan struct {
 type heldDigest struct {
 	signed.Digest
 
-	by    signer
-	fresh bool // so that its origin still has it, if it is of an end
+	by signer
 }
 
 func (w *witnesses) compare(t *store.Tx) error {
@@ -335,8 +335,7 @@ func (w *witnesses) add(stored *store.Page, to uint64) error {
 
 	for _, digest := range page.Digests {
 		if digest.Revision > w.stream.Since && digest.Revision >= w.latest[digest.RID].Revision {
-			w.latest[digest.RID] = heldDigest{Digest: digest, by: span.by,
-				fresh: w.now.Sub(time.Unix(page.IssuedAt, 0)) < endKept}
+			w.latest[digest.RID] = heldDigest{digest, span.by}
 		}
 	}
 
@@ -367,8 +366,8 @@ func (w *witnesses) compareHeld(t *store.Tx, rid directory.RID, mine heldDigest)
 		if held == nil || held.Revision != mine.Revision || !w.now.Before(time.Unix(held.Deadline, 0)) {
 			return nil // it was removed or replaced meanwhile
 		}
-	} else if !mine.fresh {
-		return nil
+	} else if ended, is := w.ended[rid]; !is || ended.revision != mine.Revision {
+		return nil // it removed nothing, or the entry would have expired
 	}
 
 	// A later change in a claim replaces this one, and so doesn't contradict it.
