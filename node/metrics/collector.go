@@ -206,8 +206,9 @@ var stateMetrics = []stateMetric{
 	gauge("federation_shed", "1 while the registrations of a peer are not shown, because this node is short of "+
 		"memory; absent at other times.",
 		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return oneIf(p.Shed) }), "origin"),
-	gauge("federation_frozen", "1 while a peer is frozen because it contradicted itself; this node has evidence.",
-		perPeer(func(p federation.PeerStatus) float64 {
+	gauge("federation_frozen", "1 while a peer is frozen because it contradicted itself; this node has evidence. "+
+		"Absent at other times.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 {
 			return oneIf(p.State == string(directory.PeeringFrozen))
 		}), "origin"),
 	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
