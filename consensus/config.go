@@ -121,6 +121,9 @@ type Config struct {
 	// CheckCheckpoint refuses a checkpoint that another member brings, unless its log has signed it and
 	// it continues the last one. It must not block. Nil accepts all.
 	CheckCheckpoint func(c Checkpoint, last CosignedLog, proof []directory.Hash) error
+	// Authorities returns the authorities of the domain as a JWKS, which the leader puts into the ledger; nil
+	// while it doesn't know them. It must not block. Nil puts none there.
+	Authorities func() []byte
 	// Aside answers AskLeader for other members, while this one leads: state that is not in the
 	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/ledger"
@@ -533,6 +535,64 @@ func TestAMemberThatDiffersAndGoesStopsNoOther(t *testing.T) {
 
 		if err := s.life.failure(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The leader puts the authorities of the domain into the ledger, again when they change, and each member the head of
+// its own audit log alone: on every member they are leaves.
+//
+// Requirement: MESH-020, LOG-020
+func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bundle atomic.Pointer[[]byte]
+		bundle.Store(&[]byte{1})
+
+		d := newDomain(t, 3, func(c *Config) { c.Authorities = func() []byte { return *bundle.Load() } })
+		d.ready()
+		leader, follower := d.leader()
+
+		time.Sleep(5 * time.Second)
+		bundle.Store(&[]byte{2})
+		time.Sleep(5 * time.Second)
+
+		s := d.nodes[follower]
+		if !s.AuditDue() {
+			t.Error("no audit head is due in a new ledger")
+		}
+
+		if err := s.PinAudit(t.Context(), 7, directory.Hash{1}); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := s.PinAudit(t.Context(), 8, directory.Hash{1}); directory.ProblemOf(err) != directory.Conflict {
+			t.Errorf("a second audit head on one day: %v", err)
+		}
+
+		_, err := s.forwarder.write(t.Context(),
+			&message.Request{Pin: &state.Pin{Node: d.nodes[leader].cfg.Node, Lines: 1, Head: directory.Hash{1}}})
+		if directory.ProblemOf(err) != directory.Forbidden {
+			t.Errorf("the audit head of another member: %v", err)
+		}
+
+		time.Sleep(5 * time.Second) // until every member has applied it
+
+		for _, s := range d.nodes {
+			var bundles, heads []ledger.Entry
+
+			for _, e := range allEntries(t, s) {
+				switch e[0] {
+				case ledger.Bundle:
+					bundles = append(bundles, e)
+				case ledger.AuditHead:
+					heads = append(heads, e)
+				}
+			}
+
+			want := []ledger.Entry{ledger.EntryOf(ledger.Bundle, []byte{1}), ledger.EntryOf(ledger.Bundle, []byte{2})}
+			if !slices.Equal(bundles, want) || len(heads) != 1 || s.AuditDue() == (s == d.nodes[follower]) {
+				t.Errorf("%s has bundles %x and audit heads %x", s.cfg.Node, bundles, heads)
+			}
 		}
 	})
 }

@@ -102,6 +102,7 @@ func everyMessage() []any {
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
 		&message.Request{Erase: &state.Erase{RID: rid}},
+		&message.Request{Pin: &state.Pin{Node: must(alphaNode("n3")), Lines: 5, Head: directory.Hash{6}}},
 		&message.Request{Cosign: &message.Cosign{Checkpoint: state.Cosign{Origin: "beta.test/roster/1793491200", Old: 3,
 			Size: 4, Root: directory.Hash{5}, Note: "note"}, Proof: []directory.Hash{{6}}}},
 		&message.Reply{Epoch: 1, Revision: 2, CosignedAt: 1793577600},

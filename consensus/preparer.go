@@ -51,6 +51,11 @@ func (p *preparer) checkErase(erase *state.Erase) error {
 	return p.replica.check(func(s *state.State) error { return s.Erasures().CheckErase(erase) })
 }
 
+// checkPin refuses a pin that apply would refuse.
+func (p *preparer) checkPin(pin *state.Pin) error {
+	return p.replica.check(func(s *state.State) error { return s.Pins().Check(pin) })
+}
+
 // decide asks policy for the subject's grants. An incomplete grant is dropped.
 func (p *preparer) decide(subject Subject) state.Granted {
 	granted := state.Granted{Owner: subject.Owner}
@@ -140,6 +145,8 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return &state.Command{Witnessed: req.Witnessed}, p.checkWitnessed(req.Witnessed)
 	case req.Revoke != nil:
 		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
+	case req.Pin != nil:
+		return &state.Command{Pin: req.Pin}, p.checkPin(req.Pin)
 	case req.Erase != nil:
 		return &state.Command{Erase: req.Erase}, p.checkErase(req.Erase)
 	}

@@ -183,6 +183,20 @@ func (s *Store) Erase(ctx context.Context, rid directory.RID) error {
 	return err
 }
 
+// AuditDue reports whether the head of this node's audit log can be put into the ledger.
+func (s *Store) AuditDue() (due bool) {
+	s.member.replica.view(func(st *state.State) { due = st.Pins().AuditDue(s.cfg.Node) })
+	return due
+}
+
+// PinAudit puts the head of this node's audit log into the ledger: the number and the hash of its last line.
+func (s *Store) PinAudit(ctx context.Context, lines uint64, head directory.Hash) error {
+	_, err := s.forwarder.write(ctx,
+		&message.Request{Pin: &state.Pin{Node: s.cfg.Node, Lines: lines, Head: head}})
+
+	return err
+}
+
 // Attest replaces this node's signing key and attestation, and thereby issues a key
 // document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {

@@ -124,6 +124,26 @@ func (l *Leader) sweep(clock time.Time, expired, renewed []directory.RID) {
 	if doc != nil && (rotated || doc.Expires-clock.Unix() < reissueAfter) {
 		l.proposer.tryPropose(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
 	}
+
+	l.pinAuthorities(ctx)
+}
+
+// pinAuthorities puts the authorities of the domain into the ledger, if they are not those that it has. Only the
+// leader does so, because members learn of a change one after another.
+func (l *Leader) pinAuthorities(ctx context.Context) {
+	if l.cfg.Authorities == nil {
+		return
+	}
+
+	bundle := l.cfg.Authorities()
+	pinned := len(bundle) == 0
+	l.replica.view(func(s *state.State) { pinned = pinned || s.Pins().HasBundle(directory.HashOf(bundle)) })
+
+	if !pinned {
+		l.proposer.tryPropose(ctx, &state.Command{
+			Pin: &state.Pin{Bundle: bundle}, Origin: state.OriginOf(l.cfg.Node, nil),
+		})
+	}
 }
 
 // run checks the expiry queue on every member, and as the leader proposes the changes that are

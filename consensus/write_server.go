@@ -158,6 +158,8 @@ func (l *Leader) requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Re
 			"the leader cannot read this request, because it runs another release: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
 		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
+	case req.Pin != nil && req.Pin.Node != from:
+		return nil, directory.Refuse(directory.Forbidden, "a member has the head of its own audit log logged only")
 	case !is:
 		return nil, directory.Refuse(directory.Forbidden, "%s is no member; nothing was changed", from)
 	case !member.voter && req.Attest == nil:

@@ -46,6 +46,8 @@ type AuditEvent struct {
 	Entitlement string `json:"entitlement,omitzero"`
 	// AttestedBy is the member that vouches for the operator, if proofs are not required.
 	AttestedBy Identity `json:"attested_by,omitzero"`
+	// Payload is the payload of the ledger's entry by which a fact about the domain is pinned.
+	Payload string `json:"payload,omitzero"`
 	// Difference is the change that the command made to a text; nil if its target says all.
 	Difference *AuditDifference `json:"difference,omitzero"`
 }

@@ -39,6 +39,7 @@ type OperatorChange struct {
 	Bundle    *BundleChange // once it is applied
 	Owner     Identity      // of a transfer: the new owner
 	Agent     string        // of a transfer: the registration's name, by which a request may name it
+	Pinned    []byte        // the payload of the ledger's entry, once a fact is pinned
 	// Node is true if the change is one that a node makes by itself; an operator's proof is
 	// then not needed. The state decides it by the shape of the command.
 	Node bool
@@ -102,6 +103,10 @@ const (
 	ActionJoin     = "member.join"    // by an admission
 	ActionForget   = "member.forget"  // by the member's removal from the Raft configuration
 	ActionFeature  = "versions.raise" // by the versions that all members read
+
+	// These put a fact about the domain into its ledger, and change nothing else.
+	ActionPinBundle = "ledger.bundle" // by the authorities of the domain, as the leader has them
+	ActionPinAudit  = "ledger.audit"  // by the member's audit log, once a day
 )
 
 // An OperatorCommand is an operator's command, or a node's own where an operator could have

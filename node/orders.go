@@ -294,6 +294,7 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 		Position:   directory.Position{Epoch: command.Position.Epoch, Revision: command.Number},
 		Agent:      command.Agent,
 		Difference: r.orders.difference(&command),
+		Payload:    string(command.Pinned),
 	}
 	if !command.From.IsZero() {
 		event.BroughtBy = directory.IdentityOf(command.From)
@@ -360,4 +361,7 @@ var entitlements = map[string]string{
 	directory.ActionForget:   "removal",
 	directory.ActionMove:     "request of the member, after its former address is silent",
 	directory.ActionFeature:  "versions that all members read",
+
+	directory.ActionPinBundle: "authorities of the domain",
+	directory.ActionPinAudit:  "audit log of the member",
 }

@@ -89,7 +89,7 @@ func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid dir
 		return nil, r.notExported(rid, err)
 	}
 
-	bundle, err := r.bundles.JWKS(origin)
+	bundle, err := r.bundles.Authorities(origin)
 	if err != nil {
 		return nil, err
 	}

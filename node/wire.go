@@ -413,6 +413,15 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	n.keeper, cfg.CheckBundle = keeper, keeper.Confirm
 	cfg.CheckAttestation = func(key signed.SigningKey) error { return trust.CheckAttestations(key, n.bundles) }
 
+	cfg.Authorities = func() []byte {
+		bundle, err := n.bundles.Authorities(n.cfg.TrustDomain)
+		if err != nil {
+			return nil
+		}
+
+		return bundle
+	}
+
 	store, err := consensus.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("consensus: %w", err)
@@ -499,6 +508,7 @@ func startCommandAudit(n *Node, sources bundleSources) {
 		unchecked: n.metrics.Unchecked, bundle: judge.add, removals: &n.removals,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
+	n.life.loop("audit head", func(ctx context.Context) { pinAuditHeads(ctx, n.store, n.trail, n.log) })
 
 	changes := &changeRecorder{
 		node: n.id, feed: n.store.Changes, trail: n.trail, log: n.log, unsent: n.metrics.Unsent.Inc,

@@ -11,11 +11,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"filippo.io/torchwood"
+	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory/directorytest"
@@ -297,6 +299,28 @@ func judgeProof(n, origin *mesh.Node, rid, record string) error {
 	return nil
 }
 
+// judgeBundle looks for the entry of a proof's bundle in the ledger of its origin.
+func judgeBundle(origin *mesh.Node, proof []byte) error {
+	var given trust.Proof
+	if err := json.Unmarshal(proof, &given); err != nil {
+		return err
+	}
+
+	found, err := judgeLedger(origin)
+	if err != nil {
+		return err
+	}
+
+	digest := sha256.Sum256(given.Bundle)
+	if leaf := append([]byte{4}, digest[:]...); !slices.ContainsFunc(found.entries, func(e []byte) bool {
+		return bytes.Equal(e, leaf)
+	}) {
+		return fmt.Errorf("the ledger has no entry of the bundle %s", given.Bundle)
+	}
+
+	return nil
+}
+
 // A peer says that a registration is logged once it has compared its origin's ledger with what the
 // origin signed, and proves it to others without the origin.
 //
@@ -325,6 +349,19 @@ func TestAPeerProvesInclusion(t *testing.T) {
 
 		m.Eventually(time.Second, "it is logged at home", func() error { return logged(alpha.Nodes[0]) })
 		m.Eventually(15*time.Second, "it is logged at beta", func() error { return logged(beta) })
+
+		if err := judgeBundle(alpha.Nodes[0], proof); err != nil {
+			t.Error(err)
+		}
+
+		m.Eventually(time.Minute, "the head of the audit log is in the ledger", func() error {
+			found, err := judgeLedger(alpha.Nodes[0])
+			if err == nil && !slices.ContainsFunc(found.entries, func(e []byte) bool { return e[0] == 7 }) {
+				err = errors.New("no audit head")
+			}
+
+			return err
+		})
 
 		body, err := file(beta, "/ad/r/alpha.test/"+a.RID)
 		if err != nil || !strings.Contains(body, `"logged":true`) ||

@@ -42,6 +42,7 @@ type bundle struct {
 	jwt, wit   map[string]crypto.PublicKey // by kid
 	generation uint64
 	published  func() ([]byte, error) // as Publish returns it
+	canonical  func() ([]byte, error) // as Authorities returns it
 }
 
 // NewBundles returns an empty set.
@@ -88,6 +89,7 @@ func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	b.put(sets, td, &bundle{
 		jwks: jwks, x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities(),
 		published: sync.OnceValues(func() ([]byte, error) { return publish(td, jwks) }),
+		canonical: sync.OnceValues(func() ([]byte, error) { return canonical(td, parsed.X509Authorities()) }),
 	})
 
 	return nil

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -337,5 +338,34 @@ func TestABundleIsConfirmedByTheOneBefore(t *testing.T) {
 	if !SameBundle(beta, fresh, bundleOf(t, 8, next.cert, ca.cert)) || SameBundle(beta, fresh, forged) ||
 		SameBundle(beta, []byte("{"), []byte("{")) {
 		t.Error("bundles are compared wrongly")
+	}
+}
+
+// The authorities of a bundle are the same bytes in whichever order and with whatever else they came: a ledger has
+// one entry of them.
+func TestAuthoritiesHaveOneEncoding(t *testing.T) {
+	first, err := NewCA(beta, time.Now())
+	must(t, err)
+	second, err := NewCA(beta, time.Now())
+	must(t, err)
+
+	var want []byte
+
+	for _, order := range [][]*x509.Certificate{{first.cert, second.cert}, {second.cert, first.cert}} {
+		bundle := spiffebundle.FromX509Authorities(beta, order)
+		bundle.SetSequenceNumber(uint64(len(want)))
+
+		jwks, err := bundle.Marshal()
+		must(t, err)
+
+		b := NewBundles()
+		must(t, b.Set(beta, jwks))
+
+		got, err := b.Authorities(beta)
+		if err != nil || len(want) > 0 && !bytes.Equal(got, want) {
+			t.Errorf("got %s, want %s: %v", got, want, err)
+		}
+
+		want = got
 	}
 }

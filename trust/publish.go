@@ -1,8 +1,12 @@
 package trust
 
 import (
+	"bytes"
+	"crypto/x509"
 	"fmt"
+	"slices"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -17,6 +21,25 @@ func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
 	}
 
 	return set.published()
+}
+
+// Authorities returns td's X.509 authorities as a JWKS, in the same bytes from whichever source and in whichever
+// order the bundle came: those that the ledger of td has an entry of. It must not be modified. The error is
+// ErrNoBundle.
+func (b *Bundles) Authorities(td spiffeid.TrustDomain) ([]byte, error) {
+	set := b.get(td)
+	if set == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	}
+
+	return set.canonical()
+}
+
+func canonical(td spiffeid.TrustDomain, authorities []*x509.Certificate) ([]byte, error) {
+	sorted := slices.Clone(authorities)
+	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
+
+	return spiffebundle.FromX509Authorities(td, sorted).Marshal()
 }
 
 func publish(td spiffeid.TrustDomain, jwks []byte) ([]byte, error) {

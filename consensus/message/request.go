@@ -33,6 +33,7 @@ type Request struct {
 	Offer    *Offer          `cbor:"17,keyasint,omitempty"`
 	Cosign   *Cosign         `cbor:"18,keyasint,omitempty"`
 	Erase    *state.Erase    `cbor:"19,keyasint,omitempty"`
+	Pin      *state.Pin      `cbor:"20,keyasint,omitempty"`
 	// Witnessed is the leader's own.
 	Witnessed *state.Witnessed `cbor:"-"`
 

@@ -64,6 +64,7 @@ type Command struct {
 	Cosign     *Cosign     `cbor:"32,keyasint,omitempty"`
 	Witnessed  *Witnessed  `cbor:"33,keyasint,omitempty"`
 	Erase      *Erase      `cbor:"34,keyasint,omitempty"`
+	Pin        *Pin        `cbor:"35,keyasint,omitempty"`
 
 	commandNext
 }
@@ -76,7 +77,7 @@ func (c *Command) members() (count int) {
 		c.Member != nil, c.Admit != nil, c.Renew != nil, c.Redeem != nil, c.Policy != nil, c.Claim != nil,
 		c.Settle != nil, c.Transfer != nil, c.Rebundle != nil, c.Revoke != nil, c.Amend != nil, c.Decide != nil,
 		c.Feature != nil, c.Order != nil, c.Offer != nil, c.Accept != nil, c.CloseOffer != nil, c.Cosign != nil,
-		c.Witnessed != nil, c.Erase != nil, c.set(),
+		c.Witnessed != nil, c.Erase != nil, c.Pin != nil, c.set(),
 	} {
 		if set {
 			count++

@@ -134,6 +134,8 @@ func everyCommand() []Command {
 		{Cosign: &Cosign{"beta.test/roster/1793491200", 3, 4, directory.Hash{5},
 			"beta.test/roster/1793491200\n4\nBQ==\n\n— beta.test/roster/1793491200 AAAA\n"}},
 		{Erase: &Erase{rid}},
+		{Pin: &Pin{Bundle: []byte(`{"keys":[]}`)}},
+		{Pin: &Pin{Node: must(alphaNode("n0")), Lines: 5, Head: directory.Hash{6}}},
 		{Witnessed: &Witnessed{1793491200, 3, directory.Hash{5}, "— beta.test/roster/1793491200/witness AAAA\n", 0}},
 	}
 }
@@ -294,6 +296,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	s.ordered.spend(s.history.restoredBy.proof(), 0)
 	s.ordered.forgotten = genesis / 1000
+	s.pins.bundle, s.pins.audited[must(alphaNode("n0"))] = directory.Hash{5}, genesis/1000
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header

@@ -142,6 +142,10 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		change.Action, change.Target, change.Node = directory.ActionRedeem, c.Redeem.Peer.Domain.Name(), true
 	case c.Rebundle != nil:
 		change.Action, change.Target, change.Node = directory.ActionBundle, c.Rebundle.Domain.Name(), true
+	case c.Pin != nil && c.Pin.Node.IsZero():
+		change.Action, change.Node = directory.ActionPinBundle, true
+	case c.Pin != nil:
+		change.Action, change.Target, change.Node = directory.ActionPinAudit, c.Pin.Node.String(), true
 	case c.Member != nil && c.Member.Gone:
 		change.Action, change.Target, change.Node = directory.ActionForget, c.Member.ID.String(), true
 	case c.Member != nil:

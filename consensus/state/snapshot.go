@@ -76,6 +76,7 @@ type Header struct {
 	Ordered    int         `cbor:"46,keyasint,omitempty"`
 	Forgotten  int64       `cbor:"47,keyasint,omitempty"` // Unix seconds: the end of operators' proofs
 	Erased     int         `cbor:"48,keyasint,omitempty"`
+	Pinned     pinned      `cbor:"49,keyasint,omitzero"`
 
 	headerNext
 }
@@ -197,6 +198,7 @@ func (s *State) Snapshot() *Snapshot {
 	header.Cosigned = len(sn.logs)
 	header.Witnessed = s.witness.own
 	header.Erased = len(sn.erased)
+	header.Pinned = s.pins.snapshot()
 
 	if header.Version > FirstVersion {
 		header.headerNext = nextHeader()

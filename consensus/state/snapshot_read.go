@@ -110,6 +110,7 @@ func (s *State) readHeader(header *Header) (err error) {
 	s.members.written = header.Written
 	s.witness.own = header.Witnessed
 	s.ordered.forgotten = header.Forgotten
+	s.pins.restore(header.Pinned)
 
 	if header.Rules != nil {
 		s.owners.rules = *header.Rules

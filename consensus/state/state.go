@@ -29,6 +29,7 @@ type State struct {
 	decided       decided
 	witness       Witness
 	erasures      Erasures
+	pins          Pins
 
 	traced []directory.OperatorCommand // by the last Apply
 }
@@ -50,6 +51,7 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		decided:  decided{},
 		witness:  newWitness(),
 		erasures: Erasures{known: map[directory.RID]bool{}},
+		pins:     Pins{audited: map[spiffeid.ID]int64{}},
 	}
 	state.registrations = newRegistrations(index)
 	state.connect()
@@ -78,6 +80,7 @@ func (s *State) connect() {
 	s.offers.history = &s.history
 	s.offers.regs = &s.registrations.regs
 	s.witness.history, s.witness.members = &s.history, &s.members
+	s.pins.history = &s.history
 	s.erasures.history, s.erasures.regs, s.erasures.owners = &s.history, &s.registrations.regs, &s.owners
 }
 
@@ -110,6 +113,9 @@ func (s *State) Offers() *Offers { return &s.offers }
 
 // Witness returns the logs that the domain has cosigned, and the cosignatures of its ledger.
 func (s *State) Witness() *Witness { return &s.witness }
+
+// Pins returns the facts that the ledger of the epoch has beside the domain's changes.
+func (s *State) Pins() *Pins { return &s.pins }
 
 // Erasures returns the registrations whose contents are erased.
 func (s *State) Erasures() *Erasures { return &s.erasures }
@@ -393,6 +399,8 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 		return s.erasures.erase(command.Erase, command.Origin)
 	case command.Witnessed != nil:
 		return directory.Outcome{}, s.witness.keep(command.Witnessed)
+	case command.Pin != nil:
+		return directory.Outcome{}, s.pins.pin(command.Pin)
 	default:
 		command.apply(&s.history)
 	}
@@ -432,6 +440,10 @@ func (s *State) trace(command *Command, before mark) {
 	}
 	if origin != nil {
 		applied.From = origin.From
+	}
+
+	if command.Pin != nil {
+		applied.Pinned = s.pins.payload
 	}
 
 	if command.Rebundle != nil {
@@ -495,6 +507,7 @@ func (s *State) begin(epoch *Epoch) {
 	// The cosignatures are of the former epoch's ledger.
 	s.witness.own = Witnessed{}
 	s.keys.endCosigning()
+	s.pins.forget()
 	s.history.next()
 	s.history.log(ledger.Epoch, leaf.payload())
 

@@ -8,14 +8,15 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// The types of entries (federation.md, "Bytes"). Type 4, a bundle's JWKS, comes with the
-// command that changes bundles, and 7 with heads of members' audit trails.
+// The types of entries (federation.md, "Bytes").
 const (
 	Statement = 1
 	Announced = 2
 	Keys      = 3
+	Bundle    = 4
 	Epoch     = 5
 	Command   = 6
+	AuditHead = 7
 )
 
 // An Entry is a log's record of a payload: its type and its SHA-256.

@@ -137,6 +137,13 @@ func (l *logLine) append(data []byte) []byte {
 	text("entitlement", l.Entitlement)
 	text("attested_by", l.AttestedBy.String())
 
+	// An auditor compares its hash with an entry of the ledger, so it is whole if it has room.
+	if len(l.Payload) > maxProof {
+		text("payload", l.Payload)
+	} else if l.Payload != "" {
+		data = strictjson.AppendText(data, "payload", strings.ToValidUTF8(l.Payload, "\ufffd"))
+	}
+
 	if l.Difference != nil {
 		data = appendDifference(strictjson.AppendName(data, "difference"), l.Difference)
 	}

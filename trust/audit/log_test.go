@@ -193,7 +193,7 @@ func TestAuditLines(t *testing.T) {
 			Policies: []string{"p1"},
 			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true,
 			Position: directory.Position{Epoch: 1, Revision: 2}, Proof: "a.b.c", BroughtBy: ada,
-			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada,
+			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada, Payload: `{"keys":[]}`,
 			Change:     directory.Position{Epoch: 1, Revision: 3},
 			Difference: DifferenceOf([]byte("a\n"), []byte("b\n")),
 		}}
