@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -183,6 +184,7 @@ func (a *admitter) handler() http.Handler {
 			return
 		}
 
+		request.Host, _, _ = net.SplitHostPort(r.RemoteAddr)
 		answer := a.answerJoin(r.Context(), from, &request)
 
 		// An answer with a refusal has the claim, too: the node compares the histories before all else.
@@ -268,11 +270,17 @@ func (l *Leader) checkDuplicate(ctx context.Context, from spiffeid.ID, request *
 		return holder != 0 && holder == request.Process, nil
 	}
 
-	l.contacts.noteDuplicate(from, current.Address, request.Address)
+	// A clone with the same configuration declares the member's own address.
+	second := request.Address
+	if second == current.Address {
+		second = request.Host + " (declares the same address)"
+	}
+
+	l.contacts.noteDuplicate(from, current.Address, second)
 
 	return false, fmt.Errorf("%w: %w", errDuplicate, directory.Refuse(directory.Forbidden,
 		"two processes use the identity %s: %s, %s; stop the one that should not, and give a cloned machine an "+
-			"identity and an empty disk of its own", from, current.Address, request.Address))
+			"identity and an empty disk of its own", from, current.Address, second))
 }
 
 // errDuplicate says that another process has the identity of the one that asks.

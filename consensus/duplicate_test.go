@@ -89,6 +89,46 @@ func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 	}
 }
 
+// A clone whose configuration has the same address, as behind one name of DNS, is told from the member by the
+// machine that it asks from.
+//
+// Requirement: FLD-027
+func TestACloneWithTheSameAddressIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		_, victim := d.leader()
+		clone := d.clone(victim, d.members[victim].Address)
+		d.ready()
+
+		second, err := clone.open(victim)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		clone.nodes[victim] = second
+
+		time.Sleep(10 * time.Second)
+
+		const want = " (declares the same address)"
+
+		for i, node := range d.nodes {
+			for _, p := range node.Contacts() {
+				if i != victim && strings.HasSuffix(p.Duplicate, want) != (p.ID == d.members[victim].ID) {
+					t.Errorf("node %d names %q as the second %s", i, p.Duplicate, p.ID)
+				}
+			}
+		}
+
+		// One of the two has the seat, and the other one says why it is not ready.
+		first, other := d.nodes[victim].Ready(), second.Ready()
+		if (first == nil) == (other == nil) || !strings.Contains(fmt.Sprint(first, other), want) {
+			t.Errorf("the first is ready: %v; the second: %v", first, other)
+		}
+	})
+}
+
 // clone copies a member's disk to a machine with another address. Its domain has no other nodes.
 func (d *domain) clone(i int, address string) *domain {
 	d.t.Helper()

@@ -179,6 +179,8 @@ type JoinRequest struct {
 	Empty bool `cbor:"10,keyasint,omitempty"`
 	// Process is a random number of the process, for which a second one of the same identity has another.
 	Process uint64 `cbor:"11,keyasint,omitempty"`
+	// Host is where the receiver has the request from; it is not part of the message.
+	Host string `cbor:"-"`
 	// History is the history that the node is in, or while it is Empty, the one that it would begin.
 	// Fresh says that it came into that one since it was started.
 	History []byte `cbor:"12,keyasint,omitempty"`
