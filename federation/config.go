@@ -37,6 +37,12 @@ type Keyring interface {
 	// Certifies reports whether a present authority of origin certified an SVID that attested
 	// the key, if only in the past.
 	Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool
+	// VerifyBy verifies a key document without regard to the adopted one, and a JWS by that document. It
+	// returns the document, and the payload and the key of the JWS.
+	VerifyBy(origin spiffeid.TrustDomain, document, typ, jws string) (doc *signed.KeyDocument, payload []byte,
+		key signed.SigningKey, err error)
+	// Replace verifies a key document and puts it in the place of the adopted one, even if that is newer.
+	Replace(origin spiffeid.TrustDomain, jws string) error
 }
 
 // Config configures a Mesh. Fields without a default are required.

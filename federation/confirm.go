@@ -42,12 +42,15 @@ func (fl *follower) confirms(ctx context.Context, origin *replica.Origin) {
 	pause := confirmEvery
 
 	for wait(ctx, nil, fl.cfg.Stretch.of(time.Duration(float64(pause)*(0.9+0.2*rand.Float64())))) {
+		// The key document comes first: by a false one the other nodes' announcements don't hold.
+		contested, keysErr := fl.confirmKeys(ctx, origin)
 		heard, err := fl.confirm(ctx, origin)
-		if err != nil && ctx.Err() == nil {
+
+		if err := errors.Join(keysErr, err); err != nil && ctx.Err() == nil {
 			fl.cfg.Logger.Debug("confirming announcements failed", "origin", origin.Domain.Name(), "err", err)
 		}
 
-		if pause = min(2*pause, fl.cfg.HeadEvery); heard {
+		if pause = min(2*pause, fl.cfg.HeadEvery); heard || contested {
 			pause = confirmEvery
 		}
 	}
@@ -61,26 +64,59 @@ func (fl *follower) confirm(ctx context.Context, origin *replica.Origin) (heard 
 		return err == nil, err
 	}
 
-	nodes := origin.Contacts.Nodes()
-	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	nodes = nodes[:min(len(nodes), confirmMost)]
+	ask := func(ctx context.Context, node protocol.Node) (spiffeid.ID, replica.Testimony, error) {
+		testimony, err := fl.askNode(ctx, origin, open, node)
 
+		return testimony.Node, testimony, err
+	}
+
+	nodes := confirmers(origin)
 	if len(nodes) > 1 {
-		settled, err := origin.Hear(open, fl.askNodes(ctx, origin, open, nodes[:1]), false, time.Now())
+		settled, err := origin.Hear(open, askNodes(ctx, fl, origin, nodes[:1], ask), false, time.Now())
 		if err != nil || settled {
 			return settled, err
 		}
 	}
 
-	all := fl.askNodes(ctx, origin, open, nodes)
+	all := askNodes(ctx, fl, origin, nodes, ask)
 	settled, err := origin.Hear(open, all, true, time.Now())
 
 	return settled || len(all) > 1, err
 }
 
+// confirmKeys takes one round about the origin's key document: it asks all nodes for theirs. It reports
+// whether several have answered and none has confirmed the document.
+func (fl *follower) confirmKeys(ctx context.Context, origin *replica.Origin) (contested bool, err error) {
+	issued, is := origin.UnconfirmedKeys()
+	nodes := confirmers(origin)
+
+	// At its only known node nothing can be confirmed.
+	if !is || len(nodes) < 2 {
+		return false, nil
+	}
+
+	all := askNodes(ctx, fl, origin, nodes, func(ctx context.Context, node protocol.Node) (spiffeid.ID,
+		replica.KeyTestimony, error) {
+		testimony, err := fl.askKeys(ctx, origin, node)
+
+		return testimony.Node, testimony, err
+	})
+	settled, err := origin.HearKeys(issued, all, time.Now())
+
+	return !settled && len(all) > 1, err
+}
+
+// confirmers returns nodes of an origin in a random order.
+func confirmers(origin *replica.Origin) []protocol.Node {
+	nodes := origin.Contacts.Nodes()
+	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+
+	return nodes[:min(len(nodes), confirmMost)]
+}
+
 // askNodes asks nodes at once, and returns one testimony of each key's node that answered.
-func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
-	nodes []protocol.Node) []replica.Testimony {
+func askNodes[T any](ctx context.Context, fl *follower, origin *replica.Origin, nodes []protocol.Node,
+	ask func(context.Context, protocol.Node) (spiffeid.ID, T, error)) []T {
 	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(confirmTime))
 	defer cancel()
 
@@ -89,11 +125,11 @@ func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open r
 		asking sync.WaitGroup
 	)
 
-	by := map[spiffeid.ID]replica.Testimony{}
+	by := map[spiffeid.ID]T{}
 
 	for _, node := range nodes {
 		asking.Go(func() {
-			testimony, err := fl.askNode(ctx, origin, open, node)
+			signer, testimony, err := ask(ctx, node)
 			if err != nil {
 				fl.cfg.Logger.Debug("a node confirmed nothing", "origin", origin.Domain.Name(), "node", node.Base,
 					"err", err)
@@ -104,7 +140,7 @@ func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open r
 			mu.Lock()
 			defer mu.Unlock()
 
-			by[testimony.Node] = testimony
+			by[signer] = testimony
 		})
 	}
 
@@ -112,6 +148,53 @@ func (fl *follower) askNodes(ctx context.Context, origin *replica.Origin, open r
 
 	return slices.Collect(maps.Values(by))
 }
+
+// askKeys asks a node for its key document, and for a head that names it. A key document says for a day what
+// it said once, so only the head shows that the node has no newer one.
+func (fl *follower) askKeys(ctx context.Context, origin *replica.Origin, node protocol.Node) (
+	testimony replica.KeyTestimony, err error) {
+	query := url.Values{"origin": {origin.Domain.Name()}}
+
+	testimony.Text, err = fl.client.Get(ctx, node, protocol.PathKeys, query, protocol.MaxKeys)
+	if err != nil {
+		return testimony, err
+	}
+
+	text, err := fl.client.Get(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
+	if err != nil {
+		return testimony, err
+	}
+
+	err = fl.cfg.Panics.Run(contain.Keys, func() error {
+		doc, payload, key, err := fl.cfg.Keys.VerifyBy(origin.Domain, testimony.Text, signed.TypeHead, text)
+		if err != nil {
+			return err
+		}
+
+		var stated verifiedMessage
+
+		claim, err := stated.parse(fl.cfg.Dialect, signed.TypeHead, payload)
+
+		switch age := time.Since(time.Unix(claim.IssuedAt, 0)); {
+		case err != nil:
+			return err
+		case claim.Issuer != origin.Domain:
+			return errOrigin
+		case age > statedFor || age < -statedFor:
+			return errStatedAt
+		case stated.head.Keys != directory.HashOf(doc.Payload()):
+			return errOtherKeys
+		}
+
+		testimony.Node, testimony.Issue = key.Node, protocol.Issue(doc)
+
+		return nil
+	})
+
+	return testimony, err
+}
+
+var errOtherKeys = errors.New("the head names another key document than the node's")
 
 func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
 	node protocol.Node) (testimony replica.Testimony, err error) {

@@ -225,6 +225,105 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 	}
 }
 
+// issues has beta adopt a key document that a thief of a node's key signs.
+func (b *threeNodes) issues(node *site, change func(*signed.KeyDocument)) {
+	b.Helper()
+
+	document := *b.origin.KeyDocument()
+	document.Seq = 1 << 60
+	change(&document)
+
+	text, err := node.keys.Sign(signed.TypeKeys, document.Payload())
+	must(b.T, err)
+	must(b.T, b.beta.origins.Get(alpha).Adopt(text, true))
+}
+
+// A key document far ahead can't be succeeded by the honest domain until it ends. It is healed as a page far
+// ahead is, whichever keys it lists and revokes, and what its node announced by it is taken back.
+//
+// Requirement: SEC-019
+func TestAKeyDocumentFarAheadIsHealed(t *testing.T) {
+	for name, change := range map[string]func(b *threeNodes, document *signed.KeyDocument){
+		"all keys are listed": func(*threeNodes, *signed.KeyDocument) {},
+		"the thief's key alone is listed": func(_ *threeNodes, document *signed.KeyDocument) {
+			document.Keys = document.Keys[2:]
+		},
+		"the others' keys are revoked": func(_ *threeNodes, document *signed.KeyDocument) {
+			document.Revoked = []string{document.Keys[0].KeyID(), document.Keys[1].KeyID()}
+		},
+		"the epoch is later": func(_ *threeNodes, document *signed.KeyDocument) {
+			document.Epoch, document.Keys = document.Epoch+5, document.Keys[2:]
+		},
+		"no domain is exported to": func(_ *threeNodes, document *signed.KeyDocument) { document.Mesh = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newThreeNodes(t)
+				for i := range 5 {
+					b.origin.register(fmt.Sprint("agent-", i), 3600)
+				}
+
+				b.follows()
+				time.Sleep(time.Minute)
+
+				thief := b.nodes[2]
+				from := time.Now()
+
+				// Before the document, because not each of them lets a page be taken at once.
+				b.says(thief, func(p *signed.Page) {
+					p.To, p.At = p.At+1, p.At+1
+					p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
+						H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+				})
+				b.issues(thief, func(document *signed.KeyDocument) { change(b, document) })
+				b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
+				b.origin.register("later", 3600)
+				b.isHealed(from, thief)
+
+				// The thief issues another one, which is not taken.
+				document := *b.origin.KeyDocument()
+				document.Seq = 1 << 61
+				text, err := thief.keys.Sign(signed.TypeKeys, document.Payload())
+				must(t, err)
+
+				if b.beta.origins.Get(alpha).Adopt(text, true) == nil {
+					t.Error("a key document by a distrusted node is adopted")
+				}
+
+				// The domain's own next document is: it revokes the thief's key.
+				b.origin.listKeys([]string{signed.KeyID(thief.keys.public())}, b.nodes[0].keys, b.nodes[1].keys)
+				b.origin.register("last", 3600)
+				eventually(t, 2*time.Minute, "it is followed again", func() bool {
+					_, held, _ := b.beta.keys.Keys(alpha)
+
+					return b.inStep() && replica.ParseKeys(held).Seq == b.origin.KeyDocument().Seq
+				})
+			})
+		})
+	}
+}
+
+// A key document that few nodes have reached yet is the newest all the same.
+//
+// Requirement: SEC-019
+func TestANewKeyDocumentNeedsTimeToReachAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+		b.follows()
+		time.Sleep(time.Minute)
+
+		b.issues(b.nodes[0], func(document *signed.KeyDocument) { document.Seq = b.origin.KeyDocument().Seq + 1 })
+		time.Sleep(15 * time.Second)
+		b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
+		time.Sleep(5 * time.Minute)
+
+		if len(b.contested) > 0 {
+			t.Errorf("distrusted are %+v", b.contested)
+		}
+	})
+}
+
 // A node that only lags, one that is down, a domain that is restored, and changes that come all the time
 // make nobody distrusted.
 //

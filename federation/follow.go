@@ -121,10 +121,23 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 }
 
 // askNextHead requests the head from a different node of the origin each time, so that a
-// subscription to a lagging node is noticed. It then wakes catchUp.
+// subscription to a lagging node is noticed, and of the one after it if that node is distrusted. It then
+// wakes catchUp.
 func (fl *follower) askNextHead(ctx context.Context, origin *replica.Origin) {
-	if n, ok := origin.Contacts.HeadNode(); ok && fl.receiver.askHead(ctx, origin, n) == nil {
-		origin.Contacts.HeadFrom(n)
+	for range origin.Contacts.Nodes() {
+		node, ok := origin.Contacts.HeadNode()
+		if !ok {
+			break
+		}
+
+		err := fl.receiver.askHead(ctx, origin, node)
+		if err == nil {
+			origin.Contacts.HeadFrom(node)
+		}
+
+		if protocol.CodeOf(err) != protocol.CodeDistrusted {
+			break
+		}
 	}
 
 	replica.Wake(origin.Pull)

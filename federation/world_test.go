@@ -178,7 +178,8 @@ func (s scheme) verifyBy(doc *signed.KeyDocument, typ, text string) ([]byte, str
 	return parts.Payload, string(kid), nil
 }
 
-func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*signed.KeyDocument, error) {
+// open verifies a key document by its own keys.
+func (k *keyring) open(origin spiffeid.TrustDomain, text string) (*signed.KeyDocument, error) {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil, err
@@ -189,7 +190,47 @@ func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*signed.KeyDo
 		return nil, errors.New("not a key document of that origin")
 	}
 
-	if _, _, err := k.scheme.verifyBy(doc, signed.TypeKeys, text); err != nil {
+	_, _, err = k.scheme.verifyBy(doc, signed.TypeKeys, text)
+
+	return doc, err
+}
+
+// VerifyBy implements Keyring.
+func (k *keyring) VerifyBy(origin spiffeid.TrustDomain, document, typ, text string) (*signed.KeyDocument, []byte,
+	signed.SigningKey, error) {
+	doc, err := k.open(origin, document)
+	if err != nil {
+		return nil, nil, signed.SigningKey{}, err
+	}
+
+	payload, kid, err := k.scheme.verifyBy(doc, typ, text)
+	if err != nil {
+		return nil, nil, signed.SigningKey{}, err
+	}
+
+	key, err := doc.Key(kid)
+
+	return doc, payload, key, err
+}
+
+// Replace implements Keyring.
+func (k *keyring) Replace(origin spiffeid.TrustDomain, text string) error {
+	doc, err := k.open(origin, text)
+	if err != nil {
+		return err
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	k.adopted[origin] = adoptedKeys{doc, text}
+
+	return nil
+}
+
+func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*signed.KeyDocument, error) {
+	doc, err := k.open(origin, text)
+	if err != nil {
 		return nil, err
 	}
 

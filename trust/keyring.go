@@ -217,18 +217,65 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 		}
 	}
 
-	// The document itself brings the key, so its signature shows nothing unless the key is attested.
-	key, err := next.find(kid, r.bundles, now)
-	if err != nil {
-		return nil, err
-	}
-
-	if err := compact.VerifyOwn(jws, key.Public); err != nil {
+	if err := next.verify(jws, kid, r.bundles, now); err != nil {
 		return nil, err
 	}
 
 	// The checks ran without the lock, so keep repeats those that another adoption could have changed.
 	return r.keep(origin, next, forsaken, now)
+}
+
+// VerifyBy verifies a key document of another domain as Adopt does, except by comparison with the held
+// one, and a compact JWS of the type typ by that document. It returns the document, and the payload and the
+// key of the JWS.
+func (r *Keyring) VerifyBy(origin spiffeid.TrustDomain, document, typ, jws string) (doc *signed.KeyDocument,
+	payload []byte, key signed.SigningKey, err error) {
+	now := time.Now()
+
+	shown, kid, err := openKeys(origin, document, now)
+	if err != nil {
+		return nil, nil, key, err
+	}
+
+	parts, by, err := compact.ParseOwn(jws, typ, compact.MaxSize)
+	if err != nil {
+		return nil, nil, key, err
+	}
+
+	if err := shown.verify(document, kid, r.bundles, now); err != nil {
+		return nil, nil, key, err
+	}
+
+	if err := shown.verify(jws, by, r.bundles, now); err != nil {
+		return nil, nil, key, err
+	}
+
+	key, err = shown.doc.Key(by)
+
+	return shown.doc, parts.Payload, key, err
+}
+
+// Replace verifies a key document of another domain as VerifyBy does, and puts it in the place of the held
+// one, even if that has a later epoch and seq or revokes the key that signed this one. It is for a held
+// document that the other nodes of the domain contradict.
+func (r *Keyring) Replace(origin spiffeid.TrustDomain, jws string) error {
+	now := time.Now()
+
+	next, kid, err := openKeys(origin, jws, now)
+	if err != nil {
+		return err
+	}
+
+	if err := next.verify(jws, kid, r.bundles, now); err != nil {
+		return err
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.origins[origin] = next
+
+	return nil
 }
 
 // standing returns the held key document of origin, as held if it counts, and as forsaken if

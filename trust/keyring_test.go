@@ -387,6 +387,63 @@ func TestADocumentOfADroppedAuthorityCountsAsNone(t *testing.T) {
 	}
 }
 
+// A document far ahead, which revokes the key that signed the true one, gives way to that once the other
+// nodes contradict it. What no attested key signed takes no document's place, and proves no message.
+//
+// Requirement: SEC-019
+func TestADocumentThatOthersContradictIsReplaced(t *testing.T) {
+	a, stranger := newOrigin(t, alpha), newOrigin(t, alpha)
+	ring, _ := reader(t, a)
+
+	svid, err := a.ca.Issue("/roster/node/2", time.Hour, time.Now())
+	must(t, err)
+	stolen, err := OpenKey(t.TempDir())
+	must(t, err)
+
+	thief := &origin{td: alpha, ca: a.ca, svid: svid, key: stolen}
+
+	forged := *a.doc
+	forged.Seq, forged.Keys, forged.Revoked = 1<<60, []signed.SigningKey{thief.signingKey(t)}, []string{a.key.ID()}
+	text, err := thief.key.sign(signed.TypeKeys, forged.Payload())
+	must(t, err)
+	_, err = ring.Adopt(alpha, text)
+	must(t, err)
+
+	honest, strange := a.signKeys(t, a.doc), stranger.signKeys(t, stranger.doc)
+	head, err := a.key.sign(signed.TypeHead, []byte("{}"))
+	must(t, err)
+
+	if _, _, _, err := ring.VerifyBy(alpha, strange, signed.TypeHead, head); !errors.Is(err, signed.ErrKeyUnknown) {
+		t.Errorf("a document of an unknown authority: %v", err)
+	}
+
+	if _, _, _, err := ring.VerifyBy(alpha, honest, signed.TypeHead, mutateSignature(head)); err == nil {
+		t.Error("a head with another signature is verified")
+	}
+
+	doc, payload, key, err := ring.VerifyBy(alpha, honest, signed.TypeHead, head)
+	if err != nil || doc.Seq != a.doc.Seq || string(payload) != "{}" || key.KeyID() != a.key.ID() {
+		t.Errorf("the true document: %v %s %s, %v", doc, payload, key.KeyID(), err)
+	}
+
+	for name, text := range map[string]string{"of an unknown authority": strange,
+		"with another signature": mutateSignature(honest)} {
+		if err := ring.Replace(alpha, text); err == nil {
+			t.Errorf("a document %s takes the place", name)
+		}
+	}
+
+	if held, _, _ := ring.Keys(alpha); held.Seq != forged.Seq {
+		t.Errorf("document %d is held", held.Seq)
+	}
+
+	must(t, ring.Replace(alpha, honest))
+
+	if held, _, _ := ring.Keys(alpha); held.Seq != a.doc.Seq {
+		t.Errorf("document %d is held", held.Seq)
+	}
+}
+
 // Documents don't go back, and a fork is told from a repetition.
 func TestAdoptOrder(t *testing.T) {
 	a := newOrigin(t, alpha)

@@ -132,6 +132,17 @@ func (k *keys) find(kid string, bundles *Bundles, now time.Time) (signed.Signing
 	return key, verdict.err
 }
 
+// verify checks the signature of a compact JWS by the document's key of an id. The document itself brings
+// the key, so the signature shows nothing unless the key is attested.
+func (k *keys) verify(jws, kid string, bundles *Bundles, now time.Time) error {
+	key, err := k.find(kid, bundles, now)
+	if err != nil {
+		return err
+	}
+
+	return compact.VerifyOwn(jws, key.Public)
+}
+
 // judgeKey looks for an attestation of key that holds now, the newest first.
 func judgeKey(key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) verdict {
 	err := errors.New("it has none")

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"time"
 
 	"github.com/roster-mesh/roster/directory/signed"
@@ -21,6 +22,10 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 
 	if o.HasEnded() {
 		return nil
+	}
+
+	if o.Doubts.distrusts(issuerOf(text), time.Now()) {
+		return errDistrustedKeys
 	}
 
 	// The room is checked first, because the keyring doesn't take an adopted document back.
@@ -56,6 +61,23 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 	}
 
 	return o.obey()
+}
+
+var errDistrustedKeys = errors.New("other nodes of the domain contradict the node that signed the key document")
+
+// issuerOf returns the node that signed a key document, by the document's own word; zero if it lists none.
+func issuerOf(text string) spiffeid.ID {
+	doc := ParseKeys(text)
+
+	parts, err := protocol.SplitJWS(text)
+	if doc == nil || err != nil {
+		return spiffeid.ID{}
+	}
+
+	// An unknown key is the zero key, of the zero node.
+	key, _ := doc.Key(protocol.KeyIDOf(parts.Header))
+
+	return key.Node
 }
 
 // certified reports whether a present authority of the origin certified a key.

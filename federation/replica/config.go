@@ -42,6 +42,8 @@ type KeyDocuments interface {
 	// Certifies reports whether a present authority of origin certified an SVID that attested
 	// the key, if only in the past.
 	Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool
+	// Replace verifies a key document and puts it in the place of the adopted one, even if that is newer.
+	Replace(origin spiffeid.TrustDomain, jws string) error
 }
 
 // Deps are the dependencies that all origins share.

@@ -27,6 +27,7 @@ const (
 	doubtPosition doubtKind = "position" // it states one that they have not reached
 	doubtInvented doubtKind = "invented" // it announces a change that they don't
 	doubtOmitted  doubtKind = "omitted"  // it leaves out a change that they announce
+	doubtKeys     doubtKind = "keys"     // it issues a key document that they have not reached
 )
 
 // A doubtKey identifies a contradiction.
@@ -35,7 +36,7 @@ type doubtKey struct {
 	kind   doubtKind
 	aud    directory.Audience
 	rid    directory.RID
-	change directory.Position // zero for a doubtPosition
+	change directory.Position // zero for a doubtPosition and doubtKeys
 }
 
 // A doubt is a contradiction between a node and others of its domain.
@@ -43,7 +44,7 @@ type doubt struct {
 	doubtKey
 
 	kid     string
-	at      directory.Position // of a doubtPosition the first that was stated, until another node reaches it
+	at      directory.Position // with a zero change the first that was stated, until another node reaches it
 	against []spiffeid.ID
 	since   map[spiffeid.ID]time.Time // when each node first was against it
 }
@@ -121,7 +122,7 @@ func (d *doubts) weigh(found []*doubt, all []Testimony, now time.Time) (node Dou
 
 		// All positions that a node states are one doubt, so that stating a later one each round gains no time.
 		// The time begins anew once another node has reached the first of them.
-		if lasts != nil && (doubted.kind != doubtPosition || !d.isReached(doubted.node, lasts.at)) {
+		if lasts != nil && (doubted.change != directory.Position{} || !d.isReached(doubted.node, lasts.at)) {
 			doubted.since, doubted.at = lasts.since, lasts.at
 		}
 
@@ -188,6 +189,8 @@ func (d *doubt) describe() Doubtful {
 	switch d.kind {
 	case doubtPosition:
 		doubtful.What = fmt.Sprintf("it states position %s, which no other node has reached", d.at)
+	case doubtKeys:
+		doubtful.What = fmt.Sprintf("it issues key document %s, which no other node has", d.at)
 	case doubtInvented:
 		doubtful.What = fmt.Sprintf("it announces change %d of registration %s, which other nodes don't", d.at.Revision,
 			d.rid)
@@ -277,6 +280,19 @@ func (o *Origin) distrust(node Doubtful, from directory.Position) error {
 	o.Cfg.Doubted(o.Domain, node)
 
 	return o.repull(from)
+}
+
+// doubtful returns the nodes of the origin that other nodes of it contradict, or that are distrusted.
+func (o *Origin) doubtful(now time.Time) []Doubtful {
+	all := o.Doubts.list(now)
+
+	for _, node := range o.KeyDoubts.list(now) {
+		if !slices.ContainsFunc(all, func(other Doubtful) bool { return other.Node == node.Node }) {
+			all = append(all, node)
+		}
+	}
+
+	return all
 }
 
 // unannounced returns the revoked keys and those of distrusted nodes. A repeated pull ends with the

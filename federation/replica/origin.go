@@ -29,11 +29,14 @@ type Origin struct {
 	Theirs   standings
 	Keys     keyHistory
 	Doubts   doubts
-	Mailbox  mailbox
-	Loops    loops
-	Ask      chan struct{} // a reader waits for a head
-	Pull     chan struct{} // something may be missing
-	Kick     chan struct{} // has an item if a record is missing
+	// KeyDoubts are about key documents. They are compared by a question of their own, so they have no part
+	// in the rounds of Doubts.
+	KeyDoubts doubts
+	Mailbox   mailbox
+	Loops     loops
+	Ask       chan struct{} // a reader waits for a head
+	Pull      chan struct{} // something may be missing
+	Kick      chan struct{} // has an item if a record is missing
 
 	Announced   *rate.Limiter // digests
 	ComparePace *rate.Limiter // pages of a chain that are read to compare

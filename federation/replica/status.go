@@ -140,7 +140,7 @@ func (o *Origin) Status() PeerStatus {
 	status.Up = !last.IsZero() && !silent
 	status.Theirs, status.Refusal = o.Theirs.Last()
 	status.Stated = o.Contacts.Stated()
-	status.Doubtful = o.Doubts.list(now)
+	status.Doubtful = o.doubtful(now)
 
 	// Causes come before their consequences: the head of a silent peer grows old too.
 	switch {

@@ -50,7 +50,8 @@ type signer struct {
 // A statedPosition is a position of the origin by the word of one node.
 type statedPosition struct {
 	directory.Position
-	by signer
+	by   signer
+	kind doubtKind // of a contradiction: doubtPosition, or doubtKeys for the issue of a key document
 }
 
 // Unconfirmed returns the announcements that no second node of the origin has confirmed yet. It is
@@ -73,7 +74,7 @@ func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {
 	found, open := Unconfirmed{}, false
 
 	state := func(epoch, revision uint64, jws string) {
-		stated := statedPosition{directory.Position{Epoch: epoch, Revision: revision}, o.signerOf(jws)}
+		stated := statedPosition{directory.Position{Epoch: epoch, Revision: revision}, o.signerOf(jws), doubtPosition}
 		if stated.by.kid != "" && !o.Doubts.attested(stated.by.node, stated.Position) {
 			found.positions = append(found.positions, stated)
 		}
@@ -180,7 +181,7 @@ func (o *Origin) Hear(open Unconfirmed, all []Testimony, last bool, now time.Tim
 // compare reports whether another node has reached the position. If others answered and none has, it
 // returns that doubt.
 func (s *statedPosition) compare(all []Testimony) (found []*doubt, reached bool) {
-	doubted := &doubt{doubtKey: doubtKey{node: s.by.node, kind: doubtPosition}, kid: s.by.kid, at: s.Position}
+	doubted := &doubt{doubtKey: doubtKey{node: s.by.node, kind: s.kind}, kid: s.by.kid, at: s.Position}
 
 	for _, testimony := range all {
 		switch {

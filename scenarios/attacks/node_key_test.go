@@ -28,8 +28,10 @@ import (
 )
 
 // impersonate stops a node of the first domain and answers the second domain's nodes in its place, with its
-// key and at its address, what the false peer's digests are.
-func (m *runningMesh) impersonate(n dev.Node, digests []signed.Digest, at uint64) *falsePeer {
+// key and at its address, what the false peer's digests are. change makes the key document that it serves;
+// nil leaves it.
+func (m *runningMesh) impersonate(n dev.Node, digests []signed.Digest, at uint64,
+	change func(*signed.KeyDocument)) *falsePeer {
 	m.t.Helper()
 
 	status, document, err := ask(m.t.Context(), clientOf(m.t, m.memberTLS(n)), http.MethodGet,
@@ -42,6 +44,10 @@ func (m *runningMesh) impersonate(n dev.Node, digests []signed.Digest, at uint64
 	must(m.t, err)
 	keys, err := signed.ParseKeyDocument(payload)
 	must(m.t, err)
+
+	if change != nil {
+		change(keys)
+	}
 
 	must(m.t, syscall.Kill(n.PID, syscall.SIGKILL))
 
@@ -169,7 +175,7 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 		return nil
 	})
 
-	p := m.impersonate(stolen, nil, 1<<60)
+	p := m.impersonate(stolen, nil, 1<<60, nil)
 	p.forge(t, "made-up", 1<<59)
 
 	eventually(t, believedWithin, "the thief is believed", func() error {
@@ -186,6 +192,76 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 
 			return fmt.Errorf("it isn't; the peer is %s, at %s of %s: %s", peer.State, peer.Watermark, peer.Tip,
 				peer.LastError)
+		}
+
+		return nil
+	})
+
+	began := time.Now()
+
+	eventually(t, 30*time.Second, "the domain goes on", func() error {
+		status, answer, err := ask(t.Context(), m.as(0, "agent/ada"), http.MethodPost,
+			m.Domains[0].Nodes[1].API+"/ad/r?agent=after", []byte(`{"base":"https://a.example/"}`))
+		if err != nil || status != http.StatusCreated && status != http.StatusOK {
+			return fmt.Errorf("%d %s %w", status, answer, err)
+		}
+
+		return nil
+	})
+	eventually(t, healedWithin-time.Since(began), "the peer shows what the others announce", func() error {
+		found := m.found(follower, "before", "made-up", "after")
+		if strings.Join(found, " ") != "before after" {
+			return fmt.Errorf("found are %q", found)
+		}
+
+		return nil
+	})
+
+	t.Logf("healed after %s", time.Since(began).Round(time.Second))
+	m.refusesNode(follower, stolen)
+}
+
+// The thief issues a key document far ahead as well, which lists the stolen node alone and revokes the keys
+// of the others. Within a minute the peer's nodes have that of the other nodes again, and follow these.
+//
+// Requirement: SEC-019
+func TestAKeyDocumentFarAheadSilencesNobodyForLong(t *testing.T) {
+	m := startMesh(t, "--domains", "2", "--nodes", "3")
+	stolen, follower := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
+
+	m.acknowledge(m.Domains[0].Nodes[1], "before")
+	eventually(t, 30*time.Second, "the peer has it", func() error {
+		if found := m.found(follower, "before"); len(found) != 1 {
+			return fmt.Errorf("found are %q", found)
+		}
+
+		return nil
+	})
+
+	p := m.impersonate(stolen, nil, 1<<60, func(document *signed.KeyDocument) {
+		all := document.Keys
+		document.Seq, document.Keys, document.Revoked = 1<<60, nil, nil
+
+		for _, key := range all {
+			if key.Node.String() == stolen.ID {
+				document.Keys = append(document.Keys, key)
+			} else {
+				document.Revoked = append(document.Revoked, key.KeyID())
+			}
+		}
+	})
+	p.forge(t, "made-up", 1<<59)
+
+	eventually(t, believedWithin, "the thief is believed", func() error {
+		status, answer, err := ask(t.Context(), m.as(1, "agent/ada"), http.MethodGet,
+			fmt.Sprintf("%s/ad/l?agent=none&wait=1&min=%s", follower.API,
+				url.QueryEscape(fmt.Sprintf("%s=%d.%d", m.Domains[0].TrustDomain, p.epoch, uint64(1<<59)))), nil)
+		if err != nil || status == http.StatusBadRequest {
+			t.Fatalf("waiting for a position: %d %s: %v", status, answer, err)
+		}
+
+		if peer := m.peerStatus(follower, m.Domains[0].TrustDomain); peer.Refused["key_revoked"] == 0 {
+			return fmt.Errorf("the peer refuses %v", peer.Refused)
 		}
 
 		return nil
