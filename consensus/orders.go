@@ -122,9 +122,10 @@ type CommandFeed struct {
 	mu      sync.Mutex // guards the fields below
 	recent  []directory.OperatorCommand
 	size    int
-	newest  uint64 // number of the last command of the domain, as applied here
-	checked uint64 // up to which its reader has asked for the commands
-	inState uint64 // up to which the commands came in a snapshot, at most
+	newest  uint64                    // number of the last command of the domain, as applied here
+	checked uint64                    // up to which its reader has asked for the commands
+	inState uint64                    // up to which the commands came in a snapshot, at most
+	bundles []*directory.BundleChange // of peers, that a snapshot brought since the reader asked
 	// renumbered says that a snapshot came since the reader asked: commands behind it may have numbers
 	// that others had before.
 	renumbered bool
@@ -141,6 +142,8 @@ type News struct {
 	// InState is the number up to which commands may be absent because a snapshot has their effect.
 	// Those absent with higher numbers were applied here, and the feed had no room for them.
 	InState uint64
+	// Bundles are the changes of peers' bundles that came in a snapshot, without a command.
+	Bundles []*directory.BundleChange
 }
 
 // After returns the commands with higher numbers than that, up to which the caller has checked them. If
@@ -155,7 +158,8 @@ func (f *CommandFeed) After(number uint64) News {
 
 	f.renumbered = false
 	f.checked = max(f.checked, number)
-	news := News{After: number, Newest: f.newest, InState: f.inState}
+	news := News{After: number, Newest: f.newest, InState: f.inState, Bundles: f.bundles}
+	f.bundles = nil
 
 	for _, command := range f.recent {
 		if command.Number > number {
@@ -167,13 +171,14 @@ func (f *CommandFeed) After(number uint64) News {
 }
 
 // restored notes that a snapshot has the effect of the domain's commands up to a number, which is
-// lower than before if a backup was restored.
-func (f *CommandFeed) restored(number uint64) {
+// lower than before if a backup was restored, and has brought bundles of peers.
+func (f *CommandFeed) restored(number uint64, bundles []*directory.BundleChange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	f.newest, f.inState, f.checked = number, number, min(f.checked, number)
 	f.renumbered = true
+	f.bundles = append(f.bundles, bundles...)
 
 	f.recent = slices.DeleteFunc(f.recent, func(command directory.OperatorCommand) bool {
 		if command.Number > number {

@@ -183,8 +183,9 @@ func (r *Replica) replace(next *state.State) error {
 		return err
 	}
 
+	bundles := next.BundlesSince(r.state)
 	r.state = next
-	r.Commands.restored(next.History().Commands())
+	r.Commands.restored(next.History().Commands(), bundles)
 	r.publishPolicy()
 	r.notifyChanged()
 	r.notifyAgreed()

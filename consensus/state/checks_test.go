@@ -147,19 +147,22 @@ func TestAnOperatorAloneSetsAnEndpointOfTheWeb(t *testing.T) {
 func TestABundleIsNotRolledBack(t *testing.T) {
 	bundle := func(more string) []byte { return []byte(`{"keys":[]` + more + `}`) }
 	held := bundle(`,"spiffe_sequence":8`)
+	endpoint := directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}
 
 	for name, c := range map[string]struct {
 		next    []byte
+		at      directory.BundleEndpoint
 		refused bool
 	}{
-		"older":              {bundle(`,"spiffe_sequence":7`), true},
-		"without a number":   {bundle(""), true},
-		"newer":              {bundle(`,"spiffe_sequence":9`), false},
-		"of the same number": {bundle(`,"spiffe_sequence":8,"more":1`), false},
+		"older":               {bundle(`,"spiffe_sequence":7`), endpoint, true},
+		"without a number":    {bundle(""), endpoint, true},
+		"newer":               {bundle(`,"spiffe_sequence":9`), endpoint, false},
+		"of the same number":  {bundle(`,"spiffe_sequence":8,"more":1`), endpoint, false},
+		"without an endpoint": {bundle(`,"spiffe_sequence":9`), directory.BundleEndpoint{}, true},
 	} {
 		d := newDrive(t)
 		p := peerBeta
-		p.Bundle = held
+		p.Bundle, p.Endpoint = held, c.at
 		d.at(1, Command{Peer: &p})
 		r := d.at(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(held), c.next}})
 

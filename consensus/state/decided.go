@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,15 +99,15 @@ func (d decided) put(command Command) {
 }
 
 // CheckDecided returns why the peerings, admissions and erasures of s don't follow from those of had by commands
-// that check accepts. Bundles are not compared, because nodes refresh them, and a restored backup brings back
-// peerings that the domain has no more.
+// that check accepts. Bundles that nodes refresh at an endpoint are not compared (see BundlesSince), and a
+// restored backup brings back peerings that the domain has no more.
 func (s *State) CheckDecided(had *State, check func(*Command) error) error {
 	for domain, peering := range s.peers.byDomain {
 		before, known := had.peers.byDomain[domain]
 		before.Domain = domain
 
 		// A restored backup brings peerings back whose commands are not in this domain's log.
-		if !known && s.Restored(had) || withoutBundle(before).Equal(withoutBundle(peering)) {
+		if !known && s.Restored(had) || decidedOf(before).Equal(decidedOf(peering)) {
 			continue
 		}
 
@@ -174,7 +175,7 @@ func (s *State) checkPeering(had *State, before, peering directory.Peering, chec
 		before = next
 	}
 
-	if !withoutBundle(before).Equal(withoutBundle(peering)) {
+	if !decidedOf(before).Equal(decidedOf(peering)) {
 		return errors.New("its commands lead to another one")
 	}
 
@@ -187,7 +188,7 @@ func stepFrom(was directory.Peering, command *Command) (next directory.Peering, 
 	case command.Peer != nil:
 		return directory.Peering(*command.Peer), nil
 	case command.Amend != nil:
-		if !withoutBundle(was).Equal(withoutBundle(directory.Peering(command.Amend.Was))) {
+		if !decidedOf(was).Equal(decidedOf(directory.Peering(command.Amend.Was))) {
 			return next, errors.New("an operator's command is about another one than this member's")
 		}
 
@@ -205,10 +206,34 @@ func stepFrom(was directory.Peering, command *Command) (next directory.Peering, 
 	return next, errors.New("a command is of another kind")
 }
 
-func withoutBundle(peering directory.Peering) directory.Peering {
-	peering.Bundle = nil
+// decidedOf returns a peering without its bundle, if nodes refresh that at its endpoint. Without an endpoint
+// operators alone replace the bundle.
+func decidedOf(peering directory.Peering) directory.Peering {
+	if !peering.Endpoint.IsZero() {
+		peering.Bundle = nil
+	}
 
 	return peering
+}
+
+// BundlesSince returns the changes of peers' bundles between had and s, of a snapshot: those that nodes
+// refresh at an endpoint, which no command in the snapshot proves. A restored backup has none, because its
+// bundles are those of its time.
+func (s *State) BundlesSince(had *State) (changes []*directory.BundleChange) {
+	if s.Restored(had) {
+		return nil
+	}
+
+	for _, peering := range s.peers.List() {
+		was := had.peers.byDomain[peering.Domain]
+
+		// A bundle that came with a new endpoint is of the operator's command that set both.
+		if !was.Endpoint.IsZero() && was.Endpoint == peering.Endpoint && !bytes.Equal(was.Bundle, peering.Bundle) {
+			changes = append(changes, &directory.BundleChange{Was: was, Next: peering.Bundle})
+		}
+	}
+
+	return changes
 }
 
 // sameProof reports whether two commands are of one request of an operator.

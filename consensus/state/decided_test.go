@@ -48,6 +48,11 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 	peering.Gossip = []string{"thief.test:1"}
 	other.peers.byDomain[beta] = peering
 
+	rebundled := d.againRead()
+	peering = rebundled.peers.byDomain[beta]
+	peering.Bundle = []byte("forged")
+	rebundled.peers.byDomain[beta] = peering
+
 	joins := d.againRead()
 	joins.members.standing["spiffe://alpha.test/*"] = 9
 
@@ -67,6 +72,10 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		t.Error("an erasure is no decision")
 	}
 
+	if now.Decision() == rebundled.Decision() {
+		t.Error("the bundle of a peering without a bundle endpoint is no decision")
+	}
+
 	all := func(*Command) error { return nil }
 	none := func(*Command) error { return errors.New("not proven") }
 
@@ -84,6 +93,7 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		"a change, not proven":              {redeemed, now, none, false},
 		"a change behind one that is gone":  {invited, now, all, false},
 		"another peering":                   {now, other, all, false},
+		"a bundle that nobody ordered":      {now, rebundled, all, false},
 		"an admission that nobody ordered":  {now, joins, all, false},
 		"an admission of more":              {now, more, all, false},
 		"a peering is missing":              {now, gone, all, false},
@@ -108,5 +118,45 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 
 	if got := len(freeze(t, d.state)); got >= size || len(d.state.decided) != 1 {
 		t.Errorf("the snapshot has %d bytes, had %d; kept are %v", got, size, d.state.decided)
+	}
+}
+
+// A bundle that nodes refresh at an endpoint needs no command in a snapshot. It is a change that the member
+// has checked at the endpoint; one of a restored backup, or that came with another endpoint, is not.
+//
+// Requirement: SEC-012
+func TestBundlesOfASnapshotAreToBeChecked(t *testing.T) {
+	d := newDrive(t)
+	peering := peerBeta
+	peering.Bundle = []byte("of the operator")
+	peering.Endpoint = directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}
+	d.applies(1, Command{Peer: &peering, Origin: operatorOrigin("/peer")})
+
+	had := d.againRead()
+	d.applies(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(peering.Bundle), []byte("refreshed")}})
+
+	next := d.againRead()
+	if err := next.CheckDecided(had, func(*Command) error { return errors.New("not proven") }); err != nil {
+		t.Errorf("a refreshed bundle: %v", err)
+	}
+
+	changes := next.BundlesSince(had)
+	if len(changes) != 1 || changes[0].Was.Domain != beta || string(changes[0].Was.Bundle) != "of the operator" ||
+		string(changes[0].Next) != "refreshed" {
+		t.Errorf("changed are %+v", changes)
+	}
+
+	moved := d.againRead()
+	other := moved.peers.byDomain[beta]
+	other.Endpoint.URL = "https://other.test/bundle"
+	moved.peers.byDomain[beta] = other
+
+	restored := d.againRead()
+	restored.history.epoch++
+
+	for name, s := range map[string]*State{"the same": had, "another endpoint": moved, "a backup": restored} {
+		if changes := s.BundlesSince(had); len(changes) != 0 {
+			t.Errorf("%s: changed are %+v", name, changes)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (s *State) Restored(had *State) bool {
 }
 
 // A Decision identifies the decisions of operators: the policy, the peerings, the admissions and the erasures. Bundles
-// of peers are not among it, because nodes refresh them.
+// of peers that nodes refresh at an endpoint are not among it.
 type Decision struct {
 	Epoch    uint64         `cbor:"1,keyasint"`
 	Basis    uint64         `cbor:"2,keyasint"` // revision of the newest policy or peering
@@ -88,14 +88,12 @@ func (s *State) decisions() directory.Hash {
 	return directory.HashOf(data)
 }
 
-// hash returns the hash of all peerings without their bundles.
+// hash returns the hash of all peerings as operators have decided them.
 func (p *Peerings) hash() (sum directory.Hash) {
 	all := sha256.New()
 
 	for _, peering := range p.List() {
-		peering.Bundle = nil
-
-		data, err := Marshal(Peer(peering))
+		data, err := Marshal(Peer(decidedOf(peering)))
 		if err != nil {
 			// It never fails, because the peering was decoded from the same.
 			panic(err)

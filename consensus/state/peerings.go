@@ -112,10 +112,18 @@ func (p *Peerings) amend(c *Amend) error {
 	return nil
 }
 
-// CheckRebundle refuses a bundle whose sequence number is lower than that of the bundle in force, or
-// missing if that has one.
+// CheckRebundle refuses a bundle of a peer without a bundle endpoint, at which no node can have found it. It
+// refuses a bundle whose sequence number is lower than that of the bundle in force, or missing if that has one.
 func (p *Peerings) CheckRebundle(c *Rebundle) error {
-	held := p.byDomain[c.Domain].Bundle
+	peering, known := p.byDomain[c.Domain]
+	held := peering.Bundle
+
+	if known && peering.Endpoint.IsZero() {
+		return directory.Refuse(directory.Conflict,
+			"the peering with %s has no bundle endpoint, so only an operator replaces its bundle; nothing was changed",
+			c.Domain.Name())
+	}
+
 	if had, numbered := sequenceOf(held); numbered && directory.HashOf(held) == c.Held {
 		if has, ok := sequenceOf(c.Bundle); !ok || has < had {
 			return directory.Refuse(directory.Conflict,

@@ -91,6 +91,7 @@ func TestABundleIsReplaced(t *testing.T) {
 	next := []byte(`{"keys":[],"spiffe_sequence":2}`)
 	p := peerBeta
 	p.Bundle = old
+	p.Endpoint = directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}
 	d.at(1, Command{Peer: &p})
 	policy, revision := d.state.policy.basis, d.state.history.revision
 	held := func() []byte { return d.state.peers.byDomain[beta].Bundle }
