@@ -399,3 +399,47 @@ func TestABundleIsConfirmedAtItsEndpoint(t *testing.T) {
 		}
 	})
 }
+
+// A member's proposal that comes while this node asks the endpoint, which had the bundle before, makes it ask
+// again at once: the answer that is under way may be older.
+//
+// Requirement: SEC-012, TRUST-004
+func TestAProposalDuringALookIsLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beta := spiffeid.RequireTrustDomainFromString("beta.test")
+		at := directory.Peering{
+			Domain: beta, State: directory.PeeringActive,
+			Endpoint: directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"},
+		}
+
+		var keeper *peering.BundleKeeper
+
+		answer := "old"
+		keeper = &peering.BundleKeeper{
+			Logger:   slog.New(slog.DiscardHandler),
+			Peerings: func() []directory.Peering { return []directory.Peering{at} },
+			Same:     func(_ spiffeid.TrustDomain, one, other []byte) bool { return string(one) == string(other) },
+			Fetch: func(context.Context, directory.Peering) (peering.FetchedBundle, error) {
+				found := answer
+
+				if answer == "old" {
+					answer = "new"
+
+					if keeper.Confirm(beta, []byte("new")) == nil {
+						t.Error("confirmed before it was found")
+					}
+				}
+
+				return peering.FetchedBundle{JWKS: []byte(found), Again: time.Hour}, nil
+			},
+		}
+
+		go keeper.Run(t.Context())
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+
+		if err := keeper.Confirm(beta, []byte("new")); err != nil {
+			t.Error(err)
+		}
+	})
+}

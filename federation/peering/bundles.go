@@ -51,6 +51,7 @@ type endpointState struct {
 	fetched  time.Time // the last success; zero for never
 	err      error     // of the last attempt
 	found    []byte    // the bundle of the last success
+	asked    bool      // another member has found a bundle since the last look
 }
 
 // Run fetches bundles until ctx ends.
@@ -98,8 +99,9 @@ func (k *BundleKeeper) Confirm(td spiffeid.TrustDomain, bundle []byte) error {
 	defer k.mu.Unlock()
 
 	if state, ok := k.seen[td]; ok {
-		// This node's next look asks the endpoint, and the member's next proposal finds the result here.
-		state.due = time.Time{}
+		// This node's next look asks the endpoint, and the member's next proposal finds the result here. A look
+		// that is under way may have asked before the bundle was there, so its end doesn't cancel this one.
+		state.asked = true
 		k.seen[td] = state
 	}
 
@@ -143,10 +145,12 @@ func (k *BundleKeeper) due(now time.Time) (list []directory.Peering) {
 			state = endpointState{endpoint: peering.Endpoint}
 		}
 
-		k.seen[peering.Domain] = state
-		if !now.Before(state.due) {
+		if state.asked || !now.Before(state.due) {
 			list = append(list, peering)
 		}
+
+		state.asked = false
+		k.seen[peering.Domain] = state
 	}
 
 	return list
