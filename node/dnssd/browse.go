@@ -44,12 +44,12 @@ type Browser struct {
 	Logger     *slog.Logger
 }
 
-// Browse asks until ctx ends, and returns the directories that answered, by domain. It
-// returns an error if it could ask on no interface.
-func (b Browser) Browse(ctx context.Context) ([]Found, error) {
+// Browse asks until ctx ends, and returns the directories that answered, by domain; full reports that there
+// were more answers than it keeps. It returns an error if it could ask on no interface.
+func (b Browser) Browse(ctx context.Context) (found []Found, full bool, err error) {
 	all, err := interfaces(b.Interfaces)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 
 	logger := b.Logger
@@ -57,7 +57,7 @@ func (b Browser) Browse(ctx context.Context) ([]Found, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 
-	search := &search{found: map[string]Found{}}
+	search := &search{found: map[Found]bool{}}
 
 	var queries sync.WaitGroup
 
@@ -74,8 +74,10 @@ func (b Browser) Browse(ctx context.Context) ([]Found, error) {
 
 // A search collects the answers of one Browse.
 type search struct {
-	mu    sync.Mutex // guards the rest
-	found map[string]Found
+	mu sync.Mutex // guards the rest
+	// found has whole answers: one with the instance of another directory takes no answer's place.
+	found map[Found]bool
+	full  bool
 	asked bool
 	errs  []error
 }
@@ -98,10 +100,19 @@ func (s *search) add(entries []*mdns.ServiceEntry, err error) {
 	defer s.mu.Unlock()
 
 	for _, entry := range entries {
-		if found, ok := parseFound(entry); ok && len(s.found) < maxFound {
-			s.found[found.Instance] = found
+		found, ok := parseFound(entry)
+
+		switch {
+		case !ok || s.found[found]:
+		case len(s.found) == maxFound:
+			s.full = true
+		default:
+			s.found[found] = true
 		}
 	}
+
+	// The library drops the answers of a query over this number.
+	s.full = s.full || len(entries) == entriesPerTime
 
 	if err == nil {
 		s.asked = true
@@ -110,14 +121,15 @@ func (s *search) add(entries []*mdns.ServiceEntry, err error) {
 	}
 }
 
-func (s *search) result() ([]Found, error) {
+func (s *search) result() (found []Found, full bool, err error) {
 	if !s.asked {
-		return nil, fmt.Errorf("multicast DNS: %w", errors.Join(s.errs...))
+		return nil, false, fmt.Errorf("multicast DNS: %w", errors.Join(s.errs...))
 	}
 
-	return slices.SortedFunc(maps.Values(s.found), func(a, b Found) int {
-		return cmp.Or(strings.Compare(a.Domain.Name(), b.Domain.Name()), strings.Compare(a.Instance, b.Instance))
-	}), nil
+	return slices.SortedFunc(maps.Keys(s.found), func(a, b Found) int {
+		return cmp.Or(strings.Compare(a.Domain.Name(), b.Domain.Name()), strings.Compare(a.Instance, b.Instance),
+			strings.Compare(a.URL, b.URL), strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path))
+	}), s.full, nil
 }
 
 // query asks once, over one address family, and returns the answers of queryTime.

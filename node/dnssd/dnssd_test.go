@@ -1,6 +1,7 @@
 package dnssd
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -159,5 +160,44 @@ func TestGoodbye(t *testing.T) {
 	if !ok || answer.Header.TTL != 0 || answer.Header.Name.String() != "_ad._tcp.local." ||
 		ptr.PTR.String() != "alpha-1._ad._tcp.local." {
 		t.Errorf("the record is %+v", answer)
+	}
+}
+
+// A host that forges answers takes no true answer's place, neither by the name of its instance nor by the
+// number of answers, and whoever searches sees that some are left out.
+//
+// Requirement: SEC-001
+func TestForgedAnswersHideNoOther(t *testing.T) {
+	entry := func(instance, domain, url string) *mdns.ServiceEntry {
+		return &mdns.ServiceEntry{Name: instance + "._ad._tcp.local.", AddrV4: net.IPv4(10, 0, 0, 1), Port: 8400,
+			InfoFields: []string{"td=" + domain, "url=" + url}}
+	}
+	s := &search{found: map[Found]bool{}}
+	s.add([]*mdns.ServiceEntry{entry("alpha-1", "alpha.test", "https://ad.alpha.test")}, nil)
+
+	for _, url := range []string{"https://127.0.0.1:1", "https://169.254.169.254", "https://ad.alpha.test.evil.test"} {
+		for range 2 {
+			s.add([]*mdns.ServiceEntry{entry("alpha-1", "alpha.test", url)}, nil)
+		}
+	}
+
+	if found, full, err := s.result(); err != nil || full || len(found) != 4 || !slices.ContainsFunc(found,
+		func(f Found) bool { return f.URL == "https://ad.alpha.test" }) {
+		t.Errorf("found %+v, %v, %v", found, full, err)
+	}
+
+	for i := range maxFound {
+		s.add([]*mdns.ServiceEntry{entry(fmt.Sprint("forged-", i), "alpha.test", "https://evil.test")}, nil)
+	}
+
+	if found, full, _ := s.result(); !full || len(found) != maxFound || found[0].Instance != "alpha-1" {
+		t.Errorf("of a flood %d are kept, full %v, the first %+v", len(found), full, found[0])
+	}
+
+	s = &search{found: map[Found]bool{}}
+	s.add(make([]*mdns.ServiceEntry, 0), nil)
+
+	if _, full, _ := s.result(); full {
+		t.Error("without an answer some are left out")
 	}
 }

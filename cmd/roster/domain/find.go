@@ -19,7 +19,7 @@ const (
 
 // A browser searches the local network for directories until ctx ends.
 type browser interface {
-	Browse(ctx context.Context) ([]dnssd.Found, error)
+	Browse(ctx context.Context) (found []dnssd.Found, full bool, err error)
 }
 
 func findCommand(session *connect.Session) *cobra.Command {
@@ -65,7 +65,7 @@ func find(ctx context.Context, console *cli.Console, browser browser, wait time.
 	search, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 
-	found, err := browser.Browse(search)
+	found, full, err := browser.Browse(search)
 	switch {
 	// The end of the search is its regular end; only that of ctx is an interruption.
 	case ctx.Err() != nil:
@@ -80,6 +80,11 @@ func find(ctx context.Context, console *cli.Console, browser browser, wait time.
 	} else {
 		console.Note("These answers are not authenticated: every host on this network can send one. " +
 			"Trust a domain's bundle, not an answer.")
+	}
+
+	if full {
+		console.Note("There were too many answers, and some are left out: a host on this network may forge them. " +
+			"Ask the operator of the directory for its URL.")
 	}
 
 	all := struct {

@@ -17,10 +17,13 @@ import (
 // A fakeNetwork is a browser with fixed results.
 type fakeNetwork struct {
 	found []dnssd.Found
+	full  bool
 	err   error
 }
 
-func (n fakeNetwork) Browse(context.Context) ([]dnssd.Found, error) { return n.found, n.err }
+func (n fakeNetwork) Browse(context.Context) ([]dnssd.Found, bool, error) {
+	return n.found, n.full, n.err
+}
 
 // The answers are printed as claims.
 //
@@ -51,6 +54,11 @@ func TestFindPrintsClaims(t *testing.T) {
 	if err := find(t.Context(), console, fakeNetwork{}, time.Second); err != nil ||
 		out.String() != "{\"directories\":[]}\n" || !strings.Contains(notes.String(), "No directory answered") {
 		t.Errorf("nothing found: %v, %q, %q", err, out.String(), notes.String())
+	}
+
+	if err := find(t.Context(), console, fakeNetwork{full: true}, time.Second); err != nil ||
+		!strings.Contains(notes.String(), "too many answers") {
+		t.Errorf("a flood of answers: %v, %q", err, notes.String())
 	}
 
 	if err := find(t.Context(), console, fakeNetwork{err: errors.New("no route")},
