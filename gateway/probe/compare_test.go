@@ -8,7 +8,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
+	"github.com/roster-mesh/roster/gateway/gatewaytest"
 )
 
 // A description of the registration's kind agrees in all members; another in those that both have,
@@ -95,6 +98,65 @@ func TestWhatMustAgree(t *testing.T) {
 				t.Errorf("%s, all %t: %q differ, want %s", name, all, got, want)
 			}
 		}
+	}
+}
+
+// A card of the registration's kind must agree in all members, unless the registration is known only in part.
+//
+// Requirement: AD-044, AD-073
+func TestARegistrationKnownInPartIsComparedInPart(t *testing.T) {
+	const card = `{"name":"A","description":"D","version":"1","url":"https://a.example/a","skills":[]}`
+
+	document, err := directory.ParseDocument(directory.KindA2A, []byte(card))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	projection, err := kinds.Project("a", document)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	projection.Description = "" // withheld
+	described := &Description{kind: directory.KindA2A, body: []byte(card)}
+
+	for whole, want := range map[bool]int{true: 1, false: 0} {
+		differences, err := described.Compare("a", document, projection, whole)
+		if err != nil || len(differences) != want {
+			t.Errorf("whole %t: %+v, %v", whole, differences, err)
+		}
+	}
+}
+
+// An agent that its document lists no more is not taken for another one at the same endpoint, which could
+// confirm it in its place.
+//
+// Requirement: AD-044, AD-073
+func TestAnAgentIsNotConfirmedByAnother(t *testing.T) {
+	agent := func(id string) directory.Document {
+		text := gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent(id, ""))
+
+		document, err := directory.ParseDocument(directory.KindWoA, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return document
+	}
+
+	document := agent("gone")
+
+	projection, err := kinds.Project("gone@a.example", document)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	described := &Description{kind: directory.KindWoA,
+		agents: []crawl.Agent{{Name: "other@a.example", Document: agent("other")}}}
+
+	differences, err := described.Compare("gone@a.example", document, projection, true)
+	if err != nil || len(differences) != 1 || differences[0].Said != "(not listed)" {
+		t.Errorf("the other agent's description gives %+v, %v", differences, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,22 @@ import (
 
 func rid(n int) directory.RID {
 	return directory.NewRID(int64(1000+n), [10]byte{byte(n), byte(n >> 8), 9: byte(n)})
+}
+
+// The finding of a registration stays as long as the registration, however old it is.
+//
+// Requirement: AD-044
+func TestAFindingStaysAsLongAsItsRegistration(t *testing.T) {
+	d, _ := newDomain(t, nil)
+	fs, is := NewFindings(), d.register(2, strings.ReplaceAll(helloCard, "URL/a", "http://agent.example/"), nil).RID
+
+	fs.put(is, pack(directory.Probe{State: directory.ProbeVerified, At: 1}, 1))
+	fs.put(rid(1), pack(directory.Probe{State: directory.ProbeVerified, At: 1}, 1))
+	fs.prune(d.index, 1000)
+
+	if _, ok := fs.byRID[is]; !ok || len(fs.byRID) != 1 {
+		t.Errorf("kept are %d findings, and that of the registration %t", len(fs.byRID), ok)
+	}
 }
 
 // What was found comes out as it was put in, for the statement that was compared.

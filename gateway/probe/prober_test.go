@@ -529,6 +529,37 @@ func TestARegistrationWithoutASourceHasItsTurn(t *testing.T) {
 	}
 }
 
+// The leader's prober asks agents by itself as long as it runs.
+//
+// Requirement: AD-044
+func TestTheLeaderProbes(t *testing.T) {
+	counted := make(chan directory.ProbeState, 1)
+	d, url := newDomain(t, func(cfg *ProberConfig) {
+		cfg.Count = func(state directory.ProbeState) { counted <- state }
+	})
+	d.leads = true
+	d.register(1, strings.ReplaceAll(helloCard, "URL", url), func(entry *directory.Entry) {
+		entry.UpdatedAt = time.Now().UnixMilli()
+	})
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+
+	var running sync.WaitGroup
+
+	running.Go(func() { d.prober.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+
+	select {
+	case state := <-counted:
+		if state != directory.ProbeVerified {
+			t.Errorf("the agent is %s", state)
+		}
+	case <-ctx.Done():
+		t.Error("no agent was asked within a minute")
+	}
+}
+
 // A member that doesn't lead has the leader's findings, each once, from whoever leads. One that
 // leads finds itself, and takes registrations as new from the minute before.
 //
