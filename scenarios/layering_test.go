@@ -221,9 +221,7 @@ var layers = map[string][]string{
 	// their timing, which stories of long silence slow
 	"scenarios/mesh": {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip",
 		"node/config", "directory/signed", "directory/operatorproof", "api/operator", "api/wire"},
-	// its client: a running node is scored
-	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
-		"discovery/content"},
+	"scenarios/quality": {"directory", "directory/index", "discovery", "discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
 		"api/operator", "scenarios/launch",
 		"federation", "directory/index", "api/wire"}, // a false peer

@@ -2,10 +2,6 @@
 // a directory (-data), and prints one table.
 //
 //	go run ./scenarios/quality [-data DIR] [-half dev|dev-strict] [set …]
-//	. env.sh; go run ./scenarios/quality -node "$ROSTER_ADDRESS" toolalpaca
-//
-// With -node a running node is scored over HTTP, as its users see it: the records of a
-// set are registered there, queried, and removed again.
 //
 // Beside the engine stands plain BM25F over the same fields, written down once
 // more and without anything else. The figures that were reached with at most
@@ -14,14 +10,11 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 )
 
 const (
@@ -36,17 +29,6 @@ func main() {
 	data := flag.String("data", defaultData, "where the sets are")
 	half := flag.String("half", "dev", "which queries are asked: dev or dev-strict")
 	write := flag.String("write", "", "write the figures to this file, of at most 1000 queries of each set")
-
-	var c connection
-	flag.StringVar(&c.node, "node", "", "score the node at https://HOST:PORT instead of the engine alone")
-	flag.BoolVar(&c.remote, "remote", false, "-node may be another machine's")
-	flag.StringVar(&c.ca, "ca", os.Getenv("ROSTER_BUNDLE"),
-		"PEM file of the authorities that certify it (ROSTER_BUNDLE)")
-	flag.StringVar(&c.cert, "cert", os.Getenv("ROSTER_CERT"),
-		"PEM file of an X.509-SVID that may register there (ROSTER_CERT)")
-	flag.StringVar(&c.key, "key", os.Getenv("ROSTER_KEY"), "PEM file of its private key (ROSTER_KEY)")
-	flag.StringVar(&c.token, "token", os.Getenv("ROSTER_TOKEN_FILE"),
-		"file of a token that may register there (ROSTER_TOKEN_FILE)")
 	flag.Parse()
 
 	names := setNames
@@ -54,31 +36,14 @@ func main() {
 		names = flag.Args()
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	if err := score(ctx, &c, *data, *half, *write, names); err != nil {
+	if err := run(os.Stdout, *data, *half, *write, names); err != nil {
 		fmt.Fprintln(os.Stderr, "quality:", err)
 		os.Exit(1)
 	}
 }
 
-// score scores the engine, or a node if one is given.
-func score(ctx context.Context, connection *connection, data, half, write string, names []string) error {
-	if connection.node == "" {
-		return run(os.Stdout, data, half, write, names, (*set).scoreEngine)
-	}
-
-	client, err := connection.client()
-	if err != nil {
-		return err
-	}
-
-	return run(os.Stdout, data, half, write, names, func(s *set) (figures, error) { return s.scoreAt(ctx, client) })
-}
-
-// run scores sets by rank and prints the table.
-func run(w io.Writer, data, half, write string, names []string, rank func(*set) (figures, error)) error {
+// run scores sets and prints the table.
+func run(w io.Writer, data, half, write string, names []string) error {
 	var (
 		base          strings.Builder
 		plain, engine []float64
@@ -98,7 +63,7 @@ func run(w io.Writer, data, half, write string, names []string, rank func(*set) 
 
 		p := set.score(newPlain(set.records)).nDCG5
 
-		figures, err := rank(set)
+		figures, err := set.scoreEngine()
 		if err != nil {
 			return err
 		}

@@ -206,7 +206,7 @@ func TestTheTablePrints(t *testing.T) {
 	var out bytes.Buffer
 
 	base := filepath.Join(dir, "base.tsv")
-	if err := run(&out, dir, "dev", base, []string{"tiny"}, (*set).scoreEngine); err != nil {
+	if err := run(&out, dir, "dev", base, []string{"tiny"}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -216,23 +216,6 @@ func TestTheTablePrints(t *testing.T) {
 
 	if !strings.Contains(out.String(), "tiny") || !strings.Contains(out.String(), "mean") {
 		t.Errorf("printed %s", out.String())
-	}
-}
-
-// A node elsewhere is scored only by who says that it may be: a set is registered there.
-func TestOnlyNodesOfThisMachineAreScored(t *testing.T) {
-	for node, remote := range map[string]bool{"https://127.0.0.1:8400": false, "https://localhost:8400": false,
-		"https://[::1]:8400": false, "https://node.example:8400": true} {
-		if _, err := (&connection{node: node, remote: remote}).client(); err != nil {
-			t.Errorf("%s: %v", node, err)
-		}
-	}
-
-	for _, node := range []string{"https://node.example:8400", "https://192.0.2.1:8400", "http://127.0.0.1:8400",
-		"127.0.0.1:8400"} {
-		if _, err := (&connection{node: node}).client(); err == nil {
-			t.Errorf("%s would be scored", node)
-		}
 	}
 }
 
