@@ -16,8 +16,6 @@ type options struct {
 	binary   string // roster
 	json     string
 	keep     string // directory that keeps a filled data directory between runs
-	etcdTLS  bool
-	profiles string // a directory for processor profiles
 }
 
 // A bench is one run: its options, the processes that it started, and its results.

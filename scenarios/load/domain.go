@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +15,10 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/sync/errgroup"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -27,12 +26,11 @@ import (
 // configurations as `roster dev` lays them out, and each node a `roster serve`.
 type domain struct {
 	dev.Domain
-	binary   string
-	dir      string
-	nodes    []*process // nil if killed
-	bundles  *trust.Bundles
-	profiles string       // directory for profiles of the nodes; empty for none
-	client   *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
+	binary  string
+	dir     string
+	nodes   []*process // nil if killed
+	bundles *trust.Bundles
+	client  *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
 }
 
 // maxClients bounds how many connections to one node are kept.
@@ -53,28 +51,15 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) ([]*domain, error) {
 	mesh, err := dev.ReadMesh(dir)
 	if err != nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
+		var command *launch.Process
 
-		command, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
-			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir",
-			dir)
+		command, mesh, err = launch.Mesh(ctx, b.binary, dir, "--domains", fmt.Sprint(domains),
+			"--nodes", fmt.Sprint(nodes))
 		if err != nil {
 			return nil, err
 		}
 
-		err = until(ctx, "roster dev is ready", command, func() error {
-			if mesh, err = dev.ReadMesh(dir); err == nil && !mesh.Ready {
-				err = errors.New("mesh.json does not say so")
-			}
-
-			return err
-		})
-		command.end()
-
-		if err != nil {
-			return nil, err
-		}
+		_ = command.Stop() // its nodes begin anew, each as a process of this program
 	}
 
 	if len(mesh.Domains) != domains || len(mesh.Domains[0].Nodes) != nodes {
@@ -84,7 +69,7 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 	var all []*domain
 	for _, laid := range mesh.Domains {
 		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes),
-			bundles: trust.NewBundles(), profiles: b.profiles}
+			bundles: trust.NewBundles()}
 
 		td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
 		if err != nil {
@@ -117,7 +102,10 @@ func (d *domain) clientAs(path string) (*http.Client, error) {
 		return nil, err
 	}
 
-	return d.clientOf(source), nil
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:     trust.ClientTLS(source, d.bundles, isServer, "http/1.1"),
+		MaxIdleConnsPerHost: maxClients, DisableCompression: true,
+	}}, nil
 }
 
 // files returns the files of the certificate and key of the identity of that path.
@@ -131,13 +119,6 @@ func (d *domain) files(path string) (cert, key string, err error) {
 	return "", "", fmt.Errorf("the domain has no identity %s", path)
 }
 
-func (d *domain) clientOf(source *trust.Source) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     trust.ClientTLS(source, d.bundles, isServer, "http/1.1"),
-		MaxIdleConnsPerHost: maxClients, DisableCompression: true,
-	}}
-}
-
 // isServer accepts nodes and the bare handler.
 func isServer(id spiffeid.ID) error {
 	if !trust.IsNode(id, id.TrustDomain()) && id.Path() != barePath {
@@ -145,20 +126,6 @@ func isServer(id spiffeid.ID) error {
 	}
 
 	return nil
-}
-
-// clientTLS is agent/ada's, for other protocols.
-func (d *domain) clientTLS(protos ...string) *tls.Config {
-	config := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.NextProtos = protos
-
-	return config
-}
-
-// nodeFiles returns the files of a node's certificate and key.
-func (d *domain) nodeFiles(i int) (cert, key string) {
-	dir := filepath.Dir(d.Nodes[i].Config)
-	return filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")
 }
 
 // limit sets a key of limits in a node's configuration.
@@ -256,36 +223,7 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 
 // side returns the domain's side of a comparison.
 func (d *domain) side(name string, op operation) side {
-	s := side{name: name, op: op, processes: d.nodes}
-	if d.profiles != "" {
-		s.profile = func(ctx context.Context, took time.Duration) error { return d.profile(ctx, name, took) }
-	}
-
-	return s
-}
-
-// profile keeps a processor profile of each node: the last turn's stays.
-func (d *domain) profile(ctx context.Context, what string, took time.Duration) error {
-	ops, err := d.clientAs("/ops/operator")
-	if err != nil {
-		return err
-	}
-	defer ops.CloseIdleConnections()
-
-	var all errgroup.Group
-	for i, n := range d.Nodes {
-		all.Go(func() error {
-			data, err := askBy(ctx, ops, fmt.Sprintf("%s/v1/operator/debug/pprof/profile?seconds=%d", n.API,
-				min(60, max(1, int(took.Seconds())))))
-			if err != nil {
-				return err
-			}
-
-			return os.WriteFile(filepath.Join(d.profiles, fmt.Sprintf("%s-%d.pprof", what, i+1)), data, 0o644)
-		})
-	}
-
-	return all.Wait()
+	return side{name: name, op: op, processes: d.nodes}
 }
 
 // register registers a name at a node and returns the registration's path.

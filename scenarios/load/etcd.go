@@ -26,21 +26,13 @@ type etcd struct {
 	members   []*process
 	endpoints []string
 	client    *http.Client
-	tls       bool
 }
 
-// name is the yardstick's name in the table.
-func (e *etcd) name() string {
-	if e.tls {
-		return "etcd, 3 members, mTLS"
-	}
+// etcdName is the yardstick's name in the table. Without TLS it is the harder one.
+const etcdName = "etcd, 3 members, no TLS"
 
-	return "etcd, 3 members, no TLS"
-}
-
-// startEtcd starts three members that hold their data in dir. With d they speak
-// mutual TLS to clients and to each other, by the certificates of d's nodes.
-func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err error) {
+// startEtcd starts three members that hold their data in dir.
+func startEtcd(ctx context.Context, dir string) (e *etcd, err error) {
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		return nil, errNoEtcd
@@ -57,42 +49,32 @@ func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err er
 		return nil, err
 	}
 
-	e = &etcd{tls: domain != nil}
+	e = &etcd{}
 	defer func() {
 		if err != nil {
 			e.close()
 		}
 	}()
-	scheme := "http://"
 	transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-
-	if domain != nil {
-		scheme = "https://"
-		transport.Protocols.SetHTTP2(true)
-		transport.TLSClientConfig = domain.clientTLS("h2")
-	}
 
 	e.client = &http.Client{Transport: transport}
 
 	var cluster []string
 	for i := range count {
-		cluster = append(cluster, fmt.Sprintf("m%d=%s%s", i, scheme, addresses[count+i]))
+		cluster = append(cluster, fmt.Sprintf("m%d=http://%s", i, addresses[count+i]))
 	}
 
 	for i := range count {
 		name := fmt.Sprintf("m%d", i)
-		client := scheme + addresses[i]
-		peer := scheme + addresses[count+i]
+		client := "http://" + addresses[i]
+		peer := "http://" + addresses[count+i]
 
-		args := append(tlsFlags(domain, i),
+		process, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program,
 			"--name", name, "--data-dir", filepath.Join(dir, name), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-			"--initial-cluster", strings.Join(cluster, ","), "--quota-backend-bytes", "8589934592",
-		)
-
-		process, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
+			"--initial-cluster", strings.Join(cluster, ","), "--quota-backend-bytes", "8589934592")
 		if err != nil {
 			return nil, err
 		}
@@ -115,21 +97,6 @@ func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err er
 	return e, nil
 }
 
-// tlsFlags are the flags by which the member i of etcd serves mutual TLS; none without a domain.
-func tlsFlags(domain *domain, i int) []string {
-	if domain == nil {
-		return nil
-	}
-
-	cert, key := domain.nodeFiles(i)
-
-	return []string{
-		"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", domain.Bundle,
-		"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file",
-		domain.Bundle,
-	}
-}
-
 func (e *etcd) close() {
 	if e == nil {
 		return
@@ -142,13 +109,8 @@ func (e *etcd) close() {
 
 // leader returns the member that reports itself as leader.
 func (e *etcd) leader(ctx context.Context) (int, error) {
-	client := adminClient // a port without TLS takes HTTP/2 for gRPC
-	if e.tls {
-		client = e.client
-	}
-
 	for i, endpoint := range e.endpoints {
-		metrics, err := askBy(ctx, client, endpoint+"/metrics")
+		metrics, err := ask(ctx, endpoint+"/metrics") // over HTTP/1.1: the port takes HTTP/2 for gRPC
 		if err != nil {
 			return 0, err
 		}

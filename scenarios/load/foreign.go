@@ -4,15 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
@@ -55,11 +48,6 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 		return err
 	}
 
-	var watching errgroup.Group
-	if b.profiles != "" {
-		watching.Go(func() error { return holder.profileStart(ctx, "foreign", b.turn) })
-	}
-
 	if err := holder.ready(ctx, 0); err != nil {
 		return err
 	}
@@ -71,10 +59,6 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 	took := time.Since(began).Seconds()
 
 	cpu, err := holder.nodes[0].cpu()
-	if err == nil {
-		err = watching.Wait()
-	}
-
 	if err != nil {
 		return err
 	}
@@ -88,7 +72,7 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 		return err
 	}
 
-	own, err := holder.nodes[0].own()
+	own, err := holder.nodes[0].memory(unmapped)
 	if err != nil {
 		return err
 	}
@@ -106,31 +90,14 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 // held returns a mesh of two domains that run, of which the second has all registrations of
 // the first on its disk. With -keep a later run uses the same disk.
 func (b *bench) held(ctx context.Context) ([]*domain, error) {
-	dir := filepath.Join(b.dir, "foreign")
-	if b.keep != "" {
-		dir = filepath.Join(b.keep, fmt.Sprintf("foreign-%d", b.size))
-	}
-
-	mesh, err := b.layOutMesh(ctx, dir, 2, 1)
+	mesh, err := b.meshWith(ctx, fmt.Sprintf("foreign-%d", b.size), 2, 1, false)
 	if err != nil {
 		return nil, err
 	}
 
 	origin, holder := mesh[0], mesh[1]
 
-	err = origin.start(ctx)
-	if err == nil {
-		err = origin.fillUpTo(ctx, filepath.Join(dir, "filled"), b.size)
-	}
-
-	if err == nil {
-		err = origin.settled(ctx, b.size)
-	}
-
-	if err == nil {
-		err = holder.start(ctx)
-	}
-
+	err = holder.start(ctx)
 	if err == nil {
 		err = holder.shows(ctx, 0, origin, b.size, new(int64))
 	}
@@ -168,25 +135,4 @@ func (d *domain) pulledFrom(ctx context.Context, at int, origin *domain) (uint64
 	}
 
 	return peers[of].BytesIn, nil
-}
-
-// profileStart keeps a processor profile of a node that starts, which has no API yet.
-func (d *domain) profileStart(ctx context.Context, what string, took time.Duration) error {
-	socket := &net.Dialer{}
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return socket.DialContext(ctx, "unix", filepath.Join(d.Nodes[0].Data, "debug.sock"))
-		},
-	}}
-	defer client.CloseIdleConnections()
-
-	return until(ctx, "a profile of "+d.Nodes[0].ID, d.nodes[0], func() error {
-		data, err := askBy(ctx, client, "http://localhost/debug/pprof/profile?seconds="+
-			strconv.Itoa(min(60, max(1, int(took.Seconds())))))
-		if err != nil {
-			return err
-		}
-
-		return os.WriteFile(filepath.Join(d.profiles, what+".pprof"), data, 0o644)
-	})
 }

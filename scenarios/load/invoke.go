@@ -102,7 +102,7 @@ func (b *bench) overhead(ctx context.Context, domain *domain, agent *process, ur
 // streams opens many streams, each on a connection of its own, and measures the growth
 // of the node's memory after each has brought some events.
 func (b *bench) streams(ctx context.Context, domain *domain) error {
-	before, _, err := domain.nodes[0].resident()
+	before, err := domain.nodes[0].memory(resident)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (b *bench) streams(ctx context.Context, domain *domain) error {
 			return ctx.Err()
 		}
 
-		now, _, err := domain.nodes[0].resident()
+		now, err := domain.nodes[0].memory(resident)
 		if err != nil {
 			return err
 		}

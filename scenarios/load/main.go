@@ -87,10 +87,6 @@ func parse() options {
 	flag.StringVar(&o.binary, "roster", "", "the program to measure; built from this module where it isn't given")
 	flag.StringVar(&o.json, "json", "", "a file for the results in JSON")
 	flag.StringVar(&o.keep, "keep", "", "a directory in which the filled directories stay for the next run")
-	flag.BoolVar(&o.etcdTLS, "etcd-tls", false,
-		"etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
-	flag.StringVar(&o.profiles, "profiles", "",
-		"a directory for processor profiles of the nodes while they are measured (go tool pprof)")
 	flag.Parse()
 
 	if *list != "all" {
@@ -133,12 +129,6 @@ func run(ctx context.Context, options options) (err error) {
 
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	defer b.empty()
-
-	if b.profiles != "" {
-		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
-			return err
-		}
-	}
 
 	if b.binary == "" {
 		b.note("building roster")

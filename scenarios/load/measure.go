@@ -98,27 +98,17 @@ func (s *sample) check() error {
 type side struct {
 	name      string
 	op        operation
-	processes []*process                                       // that serve it
-	profile   func(ctx context.Context, d time.Duration) error // nil, or keeps a profile of them
+	processes []*process // that serve it
 }
 
 // turn measures s once, with the processor time of its processes.
 func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample, error) {
 	before, err1 := cpuOf(s.processes)
-	profiled := make(chan error, 1)
-	go func() {
-		if s.profile == nil {
-			profiled <- nil
-			return
-		}
-
-		profiled <- s.profile(ctx, d)
-	}()
 	sample := measure(ctx, workers, d, 0, s.op)
 	after, err2 := cpuOf(s.processes)
 
 	sample.cpu = after - before
-	if err := errors.Join(sample.check(), err1, err2, <-profiled); err != nil {
+	if err := errors.Join(sample.check(), err1, err2); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 

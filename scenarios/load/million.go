@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,8 +29,10 @@ func million(ctx context.Context, bench *bench) error {
 		return err
 	}
 
-	now, highest, err := filled.nodes[0].resident()
-	if err != nil {
+	now, err1 := filled.nodes[0].memory(resident)
+
+	highest, err2 := filled.nodes[0].memory(highestResident)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 

@@ -120,53 +120,29 @@ func (p *process) idle(ctx context.Context) error {
 	}
 }
 
-// resident returns its memory in bytes: now, and at its highest.
-func (p *process) resident() (now, highest int64, err error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		return 0, 0, err
-	}
+// Kinds of a process's memory, as the kernel names them. Mapped files, which the kernel can reclaim,
+// are no part of the last.
+const (
+	resident        = "VmRSS:"
+	highestResident = "VmHWM:"
+	unmapped        = "RssAnon:"
+)
 
-	for line := range bytes.Lines(data) {
-		datas := bytes.Fields(line)
-		if len(datas) < 2 {
-			continue
-		}
-
-		kib, err := strconv.ParseInt(string(datas[1]), 10, 64)
-		switch string(datas[0]) {
-		case "VmRSS:":
-			now = kib << 10
-		case "VmHWM:":
-			highest = kib << 10
-		default:
-			continue
-		}
-
-		if err != nil {
-			return 0, 0, err
-		}
-	}
-
-	return now, highest, nil
-}
-
-// own returns the process's private memory, without mapped files, which the kernel can
-// reclaim.
-func (p *process) own() (int64, error) {
+// memory returns its memory of a kind in bytes.
+func (p *process) memory(kind string) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0, err
 	}
 
 	for line := range bytes.Lines(data) {
-		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "RssAnon:" {
+		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == kind {
 			kib, err := strconv.ParseInt(string(f[1]), 10, 64)
 			return kib << 10, err
 		}
 	}
 
-	return 0, errors.New("the kernel doesn't report RssAnon")
+	return 0, fmt.Errorf("the kernel doesn't report %s", kind)
 }
 
 // until repeats try until it succeeds, the process ends, or ctx does.

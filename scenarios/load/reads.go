@@ -51,7 +51,7 @@ func linearizable(ctx context.Context, bench *bench) error {
 		return err
 	}
 
-	theirs := side{name: etcd.name(), op: func(ctx context.Context, w, i int) error {
+	theirs := side{name: etcdName, op: func(ctx context.Context, w, i int) error {
 		return etcd.get(ctx, w%len(etcd.members), name("l", (w*7919+i)%held))
 	}, processes: etcd.members}
 

@@ -56,7 +56,7 @@ func registrations(ctx context.Context, bench *bench) error {
 			return s.check()
 		}
 
-		theirs := side{name: etcd.name(), op: func(ctx context.Context, w, _ int) error {
+		theirs := side{name: etcdName, op: func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
 			return etcd.put(ctx, (theirLeader+from+w)%len(etcd.members), name(series, i), document(i))
 		}, processes: etcd.members}
@@ -95,12 +95,7 @@ func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error
 		return nil, nil, err
 	}
 
-	var certificates *domain
-	if b.etcdTLS {
-		certificates = d
-	}
-
-	etcd, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"), certificates)
+	etcd, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"))
 	if errors.Is(err, errNoEtcd) {
 		b.note("%v: its ratios are left out", err)
 		return d, nil, nil

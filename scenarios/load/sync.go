@@ -9,10 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
@@ -22,7 +19,7 @@ import (
 // machine. The node pulls them from their origin, and from a relay while the origin is
 // away.
 func firstSync(ctx context.Context, bench *bench) error {
-	mesh, err := bench.meshWith(ctx, "sync", 3, 1)
+	mesh, err := bench.meshWith(ctx, "sync", 3, 1, true)
 	if err != nil {
 		return err
 	}
@@ -51,7 +48,7 @@ func firstSync(ctx context.Context, bench *bench) error {
 // siblings measures the first sync of a node from other nodes of its own domain, while
 // the origin is away.
 func siblings(ctx context.Context, bench *bench) error {
-	mesh, err := bench.meshWith(ctx, "siblings", 2, 3)
+	mesh, err := bench.meshWith(ctx, "siblings", 2, 3, true)
 	if err != nil {
 		return err
 	}
@@ -87,8 +84,8 @@ func siblings(ctx context.Context, bench *bench) error {
 }
 
 // meshWith lays out domains, or takes those that were kept, of which the first has been
-// started and has b.size registrations.
-func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) ([]*domain, error) {
+// started and has b.size registrations. If fresh, the others forget its records of an earlier run.
+func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int, fresh bool) ([]*domain, error) {
 	dir := filepath.Join(b.dir, name)
 	if b.keep != "" {
 		dir = filepath.Join(b.keep, name)
@@ -101,10 +98,14 @@ func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) (
 
 	for _, d := range mesh[1:] {
 		for _, n := range d.Nodes {
-			if err := os.RemoveAll(filepath.Join(n.Data, "federation")); err != nil {
-				return nil, err // the records of an earlier run
+			if fresh {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(n.Data, "federation")))
 			}
 		}
+	}
+
+	if err != nil {
+		return nil, err
 	}
 
 	origin := mesh[0]
@@ -162,13 +163,6 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 		return err
 	}
 
-	var watching errgroup.Group
-	if b.profiles != "" {
-		way := strings.ReplaceAll(a.what, " ", "-")
-		watching.Go(func() error { return a.to.profile(ctx, "sync"+way+"-newcomer", b.turn) })
-		watching.Go(func() error { return a.from.profile(ctx, "sync"+way+"-giver", b.turn) })
-	}
-
 	most := int64(0)
 	if err := a.to.shows(ctx, a.at, a.origin, b.size, &most); err != nil {
 		return err
@@ -176,16 +170,12 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 
 	took := time.Since(began)
 
-	if err := watching.Wait(); err != nil {
-		return err
-	}
-
 	newcomer := a.to.nodes[a.at]
 	of, err1 := cpuOf(givers)
 	by, err2 := newcomer.cpu()
-	all, _, err3 := newcomer.resident()
+	all, err3 := newcomer.memory(resident)
 
-	now, err4 := newcomer.own()
+	now, err4 := newcomer.memory(unmapped)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
@@ -246,7 +236,7 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 	reader := apiclient.NewDirect(d.Nodes[at].API, d.client)
 
 	return until(ctx, d.TrustDomain+" has "+origin.TrustDomain+"'s announcements", d.nodes[at], func() error {
-		now, err := d.nodes[at].own()
+		now, err := d.nodes[at].memory(unmapped)
 		*most = max(*most, now)
 
 		if err != nil {
