@@ -14,18 +14,11 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
 var nodeOne = spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
-
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // trailServer is a node with an audit log of 30 lines in several files.
 func trailServer(t *testing.T) (*audit.Log, *Server) {
@@ -136,3 +129,5 @@ func TestAuditorsFollowTheTrail(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 }
+
+var must = directorytest.Must

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // Requirement: AD-017, AD-018
@@ -151,7 +153,7 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 		for i := 0; written < 4*limit; i++ {
 			r := put(t, ada, fmt.Sprint("agent-", i%5), 600)
 
-			r.Document = directory.LoadDocument(directory.KindAD, weighty(i))
+			r.Document = directory.LoadDocument(directory.KindAD, directorytest.Weighty(i))
 			if _, err := s.Register(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}

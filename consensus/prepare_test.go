@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -34,7 +35,7 @@ func TestABadLawIsNotProposed(t *testing.T) {
 func TestADamagedDocumentFromAFollower(t *testing.T) {
 	cfg := &Config{Domain: alpha, Clock: directory.NewCheckedClock(func() time.Time { return time.UnixMilli(genesis) })}
 	p := &preparer{&member{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}}
-	resting := directory.LoadDocument(directory.KindAD, weighty(1)).Compressed().StoredBytes()
+	resting := directory.LoadDocument(directory.KindAD, directorytest.Weighty(1)).Compressed().StoredBytes()
 
 	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD,
 		Document: resting[:len(resting)-3]}, true)
@@ -137,7 +138,7 @@ func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 
 	large := func(agent string) directory.RegisterRequest {
 		r := put(t, ada, agent, 600)
-		r.Document = documentOf(t, 900)
+		r.Document = directorytest.DocumentOf(t, 900)
 
 		return r
 	}
@@ -148,7 +149,7 @@ func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 	before := d.nodes[leader].group.raft.LastIndex()
 	for i := range 20 {
 		_, err := d.nodes[other].Register(t.Context(), large(fmt.Sprint("agent-", i)))
-		quotaExceeded(t, err, "limits.bytes_per_owner", 900, 1000)
+		directorytest.WantQuota(t, err, "limits.bytes_per_owner", 900, 1000)
 	}
 
 	if added := d.nodes[leader].group.raft.LastIndex() - before; added > 5 {

@@ -253,27 +253,6 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 	})
 }
 
-func BenchmarkLinearize(b *testing.B) {
-	d := newDomain(b, 3, nil)
-	d.ready()
-
-	leader, follower := d.leader()
-	for name, s := range map[string]*Store{"leader": d.nodes[leader], "follower": d.nodes[follower]} {
-		for _, clients := range []int{1, 128} {
-			b.Run(fmt.Sprintf("%s/%d", name, clients), func(b *testing.B) {
-				b.SetParallelism((clients + 1) / 2)
-				b.RunParallel(func(pb *testing.PB) {
-					for pb.Next() {
-						if err := s.reader.Linearize(b.Context()); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			})
-		}
-	}
-}
-
 // A leader that stands still while the others elect another confirms nothing,
 // though it takes itself for the leader and nobody has told it otherwise: its
 // disk hangs, which holds up Raft's own looking after its lease where it writes

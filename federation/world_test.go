@@ -18,11 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 var (
@@ -498,14 +500,6 @@ func (s *site) shown(td spiffeid.TrustDomain) map[directory.RID]*directory.Entry
 	return out
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // recordOf returns the text of a record that a node gives to the domain to; false if it gives no such
 // record.
 func (s *site) recordOf(origin, to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
@@ -519,3 +513,5 @@ func (s *site) recordOf(origin, to spiffeid.TrustDomain, n protocol.RecordName) 
 
 	return "", false, errors.New("no result")
 }
+
+var must = directorytest.Must

@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -125,14 +126,6 @@ func (c *CA) issueFor(t testing.TB, path string, key crypto.Signer, change func(
 	return &x509svid.SVID{ID: id, Certificates: []*x509.Certificate{leaf}, PrivateKey: key}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func identity(t testing.TB, uri string) directory.Identity {
 	t.Helper()
 
@@ -141,3 +134,5 @@ func identity(t testing.TB, uri string) directory.Identity {
 
 	return id
 }
+
+var must = directorytest.Must

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,32 +15,18 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// update writes the golden files anew. An encoding that is in a log never
+// updateGolden writes the golden files anew. An encoding that is in a log never
 // changes: a changed line is a new version.
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-
-	file := filepath.Join("testdata", name)
-	if *updateGolden {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if got != string(want) {
-		t.Errorf("%s differs: got\n%s", file, got)
-	}
+	directorytest.Golden(t, *updateGolden, name, []byte(got))
 }
 
 // nextReads is what a later release may read.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
@@ -47,7 +48,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 	with, without := newDrive(t), newDrive(t)
 	resting := with.registering(ada, "translator", 600)
 	plain := *with.registering(ada, "translator", 600)
-	plain.RID, plain.Salt, plain.Document = resting.RID, resting.Salt, weighty(1)
+	plain.RID, plain.Salt, plain.Document = resting.RID, resting.Salt, directorytest.Weighty(1)
 
 	resting.Document = directory.LoadDocument(resting.Kind, plain.Document).Compressed().StoredBytes()
 	if len(resting.Document) >= len(plain.Document) {

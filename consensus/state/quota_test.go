@@ -10,7 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
+)
+
+var (
+	documentOf = directorytest.DocumentOf
+	wantQuota  = directorytest.WantQuota
 )
 
 // sized is a register command with a document of that many bytes, compressed as a leader
@@ -22,37 +28,6 @@ func (d *drive) sized(who directory.Identity, agent string, lifetime uint32, siz
 	c.Document, c.Made = doc.Compressed().StoredBytes(), nil
 
 	return c
-}
-
-func documentOf(t testing.TB, size int) directory.Document {
-	t.Helper()
-
-	const base = `{"base":"https://ada.alpha.test","description":"`
-
-	doc, err := directory.ParseDocument(directory.KindAD, []byte(base+strings.Repeat("a", size-len(base)-2)+`"}`))
-	if err != nil || doc.Size() != size {
-		t.Fatalf("a document of %d bytes has %d: %v", size, doc.Size(), err)
-	}
-
-	return doc
-}
-
-// quotaExceeded asserts a refusal that begins with the key of the limit and has all of
-// the numbers.
-func quotaExceeded(t *testing.T, err error, limit string, numbers ...int) {
-	t.Helper()
-	problem(t, err, directory.QuotaExceeded)
-
-	if err == nil || !strings.HasPrefix(err.Error(), limit+": ") {
-		t.Errorf("the detail is %v; it begins with %s", err, limit)
-		return
-	}
-
-	for _, n := range numbers {
-		if !strings.Contains(err.Error(), fmt.Sprint(n)) {
-			t.Errorf("the detail is %v; it has not %d", err, n)
-		}
-	}
 }
 
 // Requirement: FORM-005
@@ -71,8 +46,8 @@ func TestNobodysDocumentsAreLargerTogetherThanTheRulesAllow(t *testing.T) {
 	}
 
 	before := d.state.history.revision
-	quotaExceeded(t, register(2, ada, "three", 100), "limits.bytes_per_owner", 10_000, 100)
-	quotaExceeded(t, register(2, ada, "one", 4001), "limits.bytes_per_owner", 10_000, 1)
+	wantQuota(t, register(2, ada, "three", 100), "limits.bytes_per_owner", 10_000, 100)
+	wantQuota(t, register(2, ada, "one", 4001), "limits.bytes_per_owner", 10_000, 1)
 
 	if d.state.history.revision != before {
 		t.Error("a refused change changed something")
@@ -86,14 +61,14 @@ func TestNobodysDocumentsAreLargerTogetherThanTheRulesAllow(t *testing.T) {
 		t.Errorf("what the smaller document gave back: %v", err)
 	}
 
-	quotaExceeded(t, register(3, ada, "one", 201), "limits.bytes_per_owner")
+	wantQuota(t, register(3, ada, "one", 201), "limits.bytes_per_owner")
 
 	large := &Update{
 		Format: signed.StatementFormat, RID: d.state.registrations.regs.named("one").entry.RID, Caller: ada,
 		Document: documentOf(t, 300).Bytes(), Granted: meshGrant(ada),
 	}
 	large.Statement = d.state.registrations.regs.named("one").entry.Statement
-	quotaExceeded(t, d.at(4, Command{Update: large}).Err, "limits.bytes_per_owner", 100)
+	wantQuota(t, d.at(4, Command{Update: large}).Err, "limits.bytes_per_owner", 100)
 }
 
 // Requirement: FORM-005
@@ -101,14 +76,14 @@ func TestTheDomainHoldsNoMoreThanItsRulesAllow(t *testing.T) {
 	d := newDrive(t)
 	d.at(0, Command{Rules: &Rules{Registrations: 2, Bytes: 1000}})
 	d.at(1, Command{Register: d.sized(ada, "one", 600, 400)})
-	quotaExceeded(t, d.at(2, Command{Register: d.sized(bob, "two", 600, 601)}).Err, "limits.bytes_per_domain", 400,
+	wantQuota(t, d.at(2, Command{Register: d.sized(bob, "two", 600, 601)}).Err, "limits.bytes_per_domain", 400,
 		1000, 601)
 
 	if r := d.at(2, Command{Register: d.sized(bob, "two", 60, 600)}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 
-	quotaExceeded(t, d.at(3, Command{Register: d.sized(tool, "three", 600, 100)}).Err,
+	wantQuota(t, d.at(3, Command{Register: d.sized(tool, "three", 600, 100)}).Err,
 		"limits.registrations_per_domain", 2)
 
 	// What has expired and was not swept makes room for another under its name.
@@ -123,7 +98,7 @@ func TestTheDomainHoldsNoMoreThanItsRulesAllow(t *testing.T) {
 	unbound := d.sized(tool, "four", 600, 100)
 	unbound.Commissioning = true
 	// which holds for everybody
-	quotaExceeded(t, d.at(91, Command{Register: unbound}).Err, "limits.registrations_per_domain")
+	wantQuota(t, d.at(91, Command{Register: unbound}).Err, "limits.registrations_per_domain")
 }
 
 // Requirement: FORM-005
@@ -139,14 +114,14 @@ func TestSomeOwnersHaveAnotherQuotaOfBytes(t *testing.T) {
 		}
 	}
 
-	quotaExceeded(t, d.at(1, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.bytes_per_owner", 2000)
+	wantQuota(t, d.at(1, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.bytes_per_owner", 2000)
 
 	if r := d.at(1, Command{Register: d.sized(bob, "bobs", 600, 60_000)}); r.Err != nil {
 		t.Errorf("an owner without a quota: %v", r.Err)
 	}
 
 	stranger := must(directory.ParseIdentity("spiffe://beta.test/eve"))
-	quotaExceeded(t, d.at(1, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
+	wantQuota(t, d.at(1, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
 }
 
 // A tool's own have no quota, and what it registers for others has theirs.
@@ -173,7 +148,7 @@ func TestACommissioningToolKeepsToTheQuotasOfOthers(t *testing.T) {
 
 	replaced := d.sized(ada, "adas", 600, 1001)
 	replaced.Caller, replaced.Commissioning = tool, true
-	quotaExceeded(t, d.at(1, Command{Register: replaced}).Err, "limits.bytes_per_owner", 1000)
+	wantQuota(t, d.at(1, Command{Register: replaced}).Err, "limits.bytes_per_owner", 1000)
 }
 
 // How much somebody has, hidden or not, is not for somebody else to find out.
@@ -185,7 +160,7 @@ func TestATransferIsRefusedWithoutRoomAndTellsNothing(t *testing.T) {
 	given := d.at(1, Command{Register: d.sized(ada, "given", 600, 500)}).Outcome.RID
 	d.at(1, Command{Register: d.sized(bob, "bobs", 600, 777)})
 	r := d.at(2, Command{Transfer: d.transferring(ada, given, bob)})
-	quotaExceeded(t, r.Err, "limits.bytes_per_owner", 500, 1000)
+	wantQuota(t, r.Err, "limits.bytes_per_owner", 500, 1000)
 
 	if strings.Contains(r.Err.Error(), "777") {
 		t.Errorf("it tells what %s has: %v", bob, r.Err)
@@ -235,8 +210,8 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 		}
 	}
 
-	quotaExceeded(t, d.at(5, Command{Register: d.sized(ada, "one", 600, 4001)}).Err, "limits.bytes_per_owner")
-	quotaExceeded(t, d.at(5, Command{Register: d.sized(bob, "bobs", 600, 100)}).Err, "limits.registrations_per_domain")
+	wantQuota(t, d.at(5, Command{Register: d.sized(ada, "one", 600, 4001)}).Err, "limits.bytes_per_owner")
+	wantQuota(t, d.at(5, Command{Register: d.sized(bob, "bobs", 600, 100)}).Err, "limits.registrations_per_domain")
 }
 
 // What one log entry has of registrations is judged one by the other's result.
@@ -256,7 +231,7 @@ func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 		if r.Err == nil {
 			taken++
 		} else {
-			quotaExceeded(t, r.Err, "limits.bytes_per_owner", 900)
+			wantQuota(t, r.Err, "limits.bytes_per_owner", 900)
 		}
 	}
 

@@ -4,7 +4,10 @@ package directorytest
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -118,5 +121,71 @@ func WantRefusal(t testing.TB, err error, want directory.Problem, pointer string
 
 	if refusal.Problem != want || refusal.Pointer != pointer || len(refusal.Detail) < 10 {
 		t.Errorf("got %s at %q: %s; want %s at %q", refusal.Problem, refusal.Pointer, refusal.Detail, want, pointer)
+	}
+}
+
+// Must ends a test at an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// DocumentOf returns a document of a size in bytes.
+func DocumentOf(t testing.TB, size int) directory.Document {
+	t.Helper()
+
+	const base = `{"base":"https://ada.alpha.test","description":"`
+
+	return Document(t, directory.KindAD, base+strings.Repeat("a", size-len(base)-2)+`"}`)
+}
+
+// Weighty returns a document of 1.4 KB as scenarios/load registers it.
+func Weighty(i int) []byte {
+	doc := fmt.Sprintf(`{"base":"https://agent-%08d.load.example/api","protocols":["%s","https"],"capabilities":[`+
+		`{"name":"summarize-%03d","type":"tool","description":"Summarizes a given document.",`+
+		`"tags":["tag-%02d","text"],`+
+		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},`+
+		`"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
+		`{"name":"translate","type":"tool","tags":["language"]}],"description":"`,
+		i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20)
+
+	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ",
+		20)[:1398-len(doc)] + `"}`)
+}
+
+// WantQuota reports an error unless err is a refusal with the key of a limit before its numbers.
+func WantQuota(t testing.TB, err error, limit string, numbers ...int) {
+	t.Helper()
+	WantProblem(t, err, directory.QuotaExceeded)
+
+	if err == nil || !strings.HasPrefix(err.Error(), limit+": ") {
+		t.Errorf("the detail is %v; it begins with %s", err, limit)
+		return
+	}
+
+	for _, n := range numbers {
+		if !strings.Contains(err.Error(), fmt.Sprint(n)) {
+			t.Errorf("the detail is %v; it has not %d", err, n)
+		}
+	}
+}
+
+// Golden compares got with a file of testdata, byte for byte, or writes that anew.
+func Golden(t testing.TB, write bool, name string, got []byte) {
+	t.Helper()
+
+	file := filepath.Join("testdata", name)
+	if write {
+		Must(t, os.WriteFile(file, got, 0o600))
+	}
+
+	want, err := os.ReadFile(file)
+	Must(t, err)
+
+	if string(got) != string(want) {
+		t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}
 }

@@ -3,8 +3,6 @@ package signed_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,22 +38,7 @@ func manyMembers(n int) string {
 // golden compares got with a file of testdata, byte for byte.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
-
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if string(got) != string(want) {
-		t.Errorf("%s:\n got %s\nwant %s", name, got, want)
-	}
+	directorytest.Golden(t, *update, name, got)
 }
 
 // Documents of several kinds, to begin fuzzing with.

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
+	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 )
 
 // A pond is a mesh of gossiping nodes and what they share: certificates and a
@@ -177,14 +179,6 @@ func (f *frog) count(reason string) int {
 	return f.refused[reason]
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // within polls each virtual second until ok, and fails after bound.
 func within(t *testing.T, bound time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
@@ -223,3 +217,5 @@ func (f *frog) contactWith(other *frog) *contact {
 
 // linkTo is the link with another frog that there is a contact with, nil for none.
 func (f *frog) linkTo(other *frog) *link { return f.transport.linkOf(f.contactWith(other)) }
+
+var must = directorytest.Must

@@ -83,28 +83,3 @@ func TestDecodesAsTheLibraryDoes(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkDecode(b *testing.B) {
-	record := Record{Header: string(make([]byte, 90)), Payload: make([]byte, 1000), Signature: string(make([]byte, 86)),
-		Disclosures: []string{string(make([]byte, 100)), string(make([]byte, 100)), string(make([]byte, 1200))}}
-
-	for name, v := range map[string]any{"entry": &Entry{From: "alpha.test", Place: 1 << 20}, "record": &record} {
-		data := Marshal(v)
-		into := reflect.New(reflect.TypeOf(v).Elem()).Interface()
-
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if err := Unmarshal(data, into); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(name+" by the library", func(b *testing.B) {
-			for b.Loop() {
-				if err := cbor.Unmarshal(data, into); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -169,10 +170,4 @@ func issue(t *testing.T, ca *trust.CA, path string) *trust.Source {
 	return trust.NewSource(svid)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = directorytest.Must

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
@@ -75,10 +76,4 @@ func writeFile(t *testing.T, dir, name string, text []byte) string {
 	return path
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = directorytest.Must

@@ -19,15 +19,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func identity(t testing.TB, uri string) directory.Identity {
 	t.Helper()
@@ -334,3 +327,5 @@ func TestAuditKeeps(t *testing.T) {
 		must(t, a.Close())
 	})
 }
+
+var must = directorytest.Must

@@ -1,17 +1,11 @@
 package credentials
 
 import (
-	"testing"
-
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
 
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = directorytest.Must

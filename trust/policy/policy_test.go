@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 var (
@@ -61,14 +62,6 @@ func entryOf(t testing.TB, origin spiffeid.TrustDomain, v directory.Visibility) 
 	return &directory.Entry{Origin: origin, Agent: "printer", Visibility: v,
 		Owner:  identity(t, "spiffe://"+origin.Name()+"/agent/ada"),
 		Packed: directory.Pack(directory.Document{}, &directory.Projection{})}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func mustPolicy(t testing.TB, name string) *Policy {
@@ -653,3 +646,5 @@ func TestARenewalIsDecidedAsARegistration(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

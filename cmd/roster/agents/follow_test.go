@@ -22,6 +22,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
@@ -39,14 +40,6 @@ func startOrigin(t *testing.T, h http.HandlerFunc) (url, bundle string) {
 	must(t, os.WriteFile(bundle, certificate, 0o600))
 
 	return s.URL, bundle
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // import --keep follows the list of an origin: it refreshes unchanged agents, registers new
@@ -197,3 +190,5 @@ func TestAnOriginWithoutAgentsIsReadOnceItIsStale(t *testing.T) {
 		t.Errorf("the next round comes after %s, want %s", got, fresh)
 	}
 }
+
+var must = directorytest.Must

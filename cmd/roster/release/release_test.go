@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A fixture is a signed release in a directory.
@@ -63,14 +65,6 @@ func writeKey(t *testing.T, path string, public any) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	must(t, err)
 	must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A release is verified as a whole or by file; openssl and sha256sum agree with the result.
@@ -181,3 +175,5 @@ func TestAKeyThatSignsNoRelease(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must
