@@ -272,6 +272,32 @@ func TestAPeerThatOnlyPingsIsNotFresh(t *testing.T) {
 	}
 }
 
+// A peer that answers is not failing while its first head may be on the way.
+//
+// Requirement: OPS-043
+func TestAPeerConnectsUntilItsFirstHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSilencing(t)
+		s.freeze(s.alpha.base)
+
+		defer s.beta.run(t)()
+
+		for second := range 15 {
+			time.Sleep(time.Second)
+			s.beta.origins.Get(alpha).Answers.Answered()
+
+			want := "connecting"
+			if second >= int(replica.SilentAfter/time.Second) {
+				want = "failing"
+			}
+
+			if is := s.status(); is.State != want {
+				t.Errorf("after %d s: %+v, want %s", second+1, is, want)
+			}
+		}
+	})
+}
+
 // A peer that comes and goes for a day does not fill the log.
 //
 // Requirement: OPS-043

@@ -92,6 +92,14 @@ func (a *answers) Begin() {
 	a.excused = time.Time{}
 }
 
+// Began returns when this node began to ask; zero while it asks nothing.
+func (a *answers) Began() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return a.began
+}
+
 // End notes that this node asks no longer.
 func (a *answers) End() {
 	a.mu.Lock()

@@ -161,6 +161,8 @@ func (o *Origin) Status() PeerStatus {
 		status.State = "not_exported"
 	case status.Unsupported != "":
 		status.State = "unsupported" // a later release is needed to read it
+	case seen.headIs.IsZero() && now.Sub(o.Answers.Began()) <= o.Cfg.SilentAfter():
+		status.State = "connecting" // the first head has not come yet
 	case seen.headIs.IsZero() || status.HeadAge > MaxHeadAge:
 		status.State = "failing"
 	case status.LagRevisions > 0 || status.Pending > 0:
