@@ -284,6 +284,7 @@ var homes = map[string][]string{
 	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect", "cmd/roster/local", "cmd/roster/agents"},
 	"filippo.io/age":                           {"cmd/roster/domain"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
+	"github.com/KimMachineGun/automemlimit":    {"node/memory"},
 	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory/schema"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},

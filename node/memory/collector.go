@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // The heap grows by GrowthPercent of the live heap before a collection, or by
@@ -22,16 +23,21 @@ const (
 // mostPercent bounds GOGC if hardly anything is live.
 const mostPercent = 6400
 
-// Govern sets the collector of a process that serves: a memory limit by [Find], unless
-// GOMEMLIMIT is set, and the growth of the heap, unless GOGC is set. root is the
-// machine's file system. stop ends the pacing, and leaves the limit.
-func Govern(root fs.FS, log *slog.Logger) (stop func()) {
+// Govern sets the collector of a process that serves: a memory limit by the process's cgroup and
+// the machine, unless GOMEMLIMIT is set, and the growth of the heap, unless GOGC is set. stop ends
+// the pacing, and leaves the limit.
+func Govern(log *slog.Logger) (stop func()) {
+	return govern(memlimit.FromCgroup, memlimit.FromSystem, log)
+}
+
+func govern(cgroup, machine memlimit.Provider, log *slog.Logger) (stop func()) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		if bound, ok := Find(root); ok {
+		if bound, err := find(cgroup, machine); err == nil {
 			debug.SetMemoryLimit(bound.Bytes)
 			log.Info("memory limit set", "bytes", bound.Bytes, "source", bound.Source)
 		} else {
-			log.Warn("no memory limit: neither a cgroup nor the machine says how much memory there is; set GOMEMLIMIT")
+			log.Warn("no memory limit: neither a cgroup nor the machine says how much memory there is; set GOMEMLIMIT",
+				"err", err)
 		}
 	}
 

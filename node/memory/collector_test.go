@@ -6,8 +6,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
-	"testing/fstest"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // restored puts the collector's settings back when a test ends.
@@ -19,10 +20,10 @@ func restored(t *testing.T) {
 	})
 }
 
-var small = machine(map[string]string{
-	"/proc/self/cgroup": "0::/\n", "/proc/self/mountinfo": unified, "/sys/fs/cgroup/memory.max": "4294967296\n",
-	"/proc/meminfo": sixteenGiB,
-})
+// governSmall governs a process in a cgroup of 4 GiB.
+func governSmall() (stop func()) {
+	return govern(memlimit.Limit(4<<30), memlimit.Limit(16<<30), slog.New(slog.DiscardHandler))
+}
 
 // Requirement: FORM-009
 func TestTheLimitIsSetUnlessTheEnvironmentHasOne(t *testing.T) {
@@ -30,7 +31,7 @@ func TestTheLimitIsSetUnlessTheEnvironmentHasOne(t *testing.T) {
 	debug.SetMemoryLimit(math.MaxInt64)
 	t.Setenv("GOGC", "100")
 	t.Setenv("GOMEMLIMIT", "8GiB")
-	Govern(small, slog.New(slog.DiscardHandler))()
+	governSmall()()
 
 	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
 		t.Errorf("with GOMEMLIMIT the limit is %d", got)
@@ -41,14 +42,14 @@ func TestTheLimitIsSetUnlessTheEnvironmentHasOne(t *testing.T) {
 	}
 
 	t.Setenv("GOMEMLIMIT", "")
-	Govern(small, slog.New(slog.DiscardHandler))()
+	governSmall()()
 
 	const want = 4 << 30 * 9 / 10
 	if got := debug.SetMemoryLimit(-1); got != want {
 		t.Errorf("the limit is %d, want %d", got, want)
 	}
 
-	Govern(fstest.MapFS{}, slog.New(slog.DiscardHandler))()
+	govern(unlimited, unlimited, slog.New(slog.DiscardHandler))()
 
 	if got := debug.SetMemoryLimit(-1); got != want {
 		t.Errorf("where nothing is known the limit is %d, want the old one", got)
@@ -72,7 +73,7 @@ func TestTheHeapGrowsByAShareOrByAFewMegabytes(t *testing.T) {
 
 	restored(t)
 	t.Setenv("GOGC", "")
-	stop := Govern(small, slog.New(slog.DiscardHandler))
+	stop := governSmall()
 	defer stop()
 
 	held := make([]byte, 256<<20)

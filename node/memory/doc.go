@@ -4,10 +4,9 @@
 //
 // The Go runtime collects more often as it comes near its memory limit, which it doesn't
 // find out by itself. [Govern] sets it: to 90 % of the lowest limit of the process's
-// cgroup and those above it (memory.max and memory.high of version 2,
-// memory.limit_in_bytes of version 1), and to at most 75 % of the machine's memory. The
-// rest is for memory that the runtime doesn't count, which is mostly mapped files, and
-// on a machine for other processes. If GOMEMLIMIT is set, it wins.
+// cgroup and those above it, and to at most 75 % of the machine's memory. The rest is
+// for memory that the runtime doesn't count, which is mostly mapped files, and on a
+// machine for other processes. If GOMEMLIMIT is set, it wins.
 //
 // # The growth of the heap
 //

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -149,7 +148,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 
 	log := lines.Logger(session.Stderr, &level)
 
-	defer memory.Govern(os.DirFS("/"), log)()
+	defer memory.Govern(log)()
 
 	// A development mesh has its CA on the same machine.
 	if cfg.Policy != "development" {
