@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -194,61 +193,6 @@ func TestAFloodOfRequestsIsNoFloodOfLogLines(t *testing.T) {
 			t.Errorf("no line says how many requests were shed since the one before:\n%.2000s", got)
 		}
 	})
-}
-
-// Requirement: FORM-009
-func TestAFloodOfLookupsKeepsNoRefreshWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1,
-			`{"base":"https://planner.example","description":"Plans a route."}`)
-		planner.Owner = identity("/agent/bob")
-
-		b := newBurden(t, func(cfg *Config) { cfg.Workers, cfg.Waiting = 8, 3 }, planner)
-		for i := range 14 { // six are worked on, three wait
-			b.sendA("lookup "+string(rune('a'+i)), aLookup)
-		}
-
-		for name, kind := range map[string][3]string{"refresh": {"POST", "/ad/refresh", `[{"id":"` + rid(9) + `"}]`},
-			"registration": {"POST", "/ad/r?agent=other", `{"base":"https://other.example"}`}} {
-			b.sendA(name, kind)
-
-			if got := b.problem(name); got == "overloaded" || got == "-" {
-				t.Errorf("a %s is answered with %q", name, got)
-			}
-		}
-
-		if len(b.shed) != 5 || slices.ContainsFunc(b.shed, func(class string) bool { return class != "lookups" }) {
-			t.Errorf("shed were %q, want five lookups", b.shed)
-		}
-
-		close(b.gate)
-	})
-}
-
-// Requirement: FORM-009
-func TestTheMoreMemoryIsInUseTheMoreIsShed(t *testing.T) {
-	kinds := map[string][3]string{"queries": aQuery, "lookups": aLookup, "registrations": aRegistration,
-		"refreshes": aRefresh}
-	for inUse, want := range map[float64][]string{
-		.5: nil, .86: {"queries"}, .92: {"lookups", "queries"}, .96: {"lookups", "queries", "registrations"},
-		1.2: {"lookups", "queries", "registrations"},
-	} {
-		s := newTestServer(t, func(cfg *Config) { cfg.MemoryInUse = func() float64 { return inUse } })
-
-		var shed []string
-		for _, class := range slices.Sorted(maps.Keys(kinds)) {
-			kind := kinds[class]
-
-			body, _ := io.ReadAll(ask(t, s, "/agent/ada", kind[0], kind[1], kind[2]).Body)
-			if strings.Contains(string(body), "/problems/overloaded") {
-				shed = append(shed, class)
-			}
-		}
-
-		if !slices.Equal(shed, want) {
-			t.Errorf("with %v in use shed are %q, want %q", inUse, shed, want)
-		}
-	}
 }
 
 // A stuck is a response that nobody reads, or a body that nobody sends.

@@ -331,47 +331,6 @@ func (c counting) Read(id directory.Identity, e *directory.Entry) directory.Deci
 	return c.houseRules.Read(id, e)
 }
 
-// Whoever waits as long as was said gets through, and no sooner.
-//
-// Requirement: AD-041
-func TestWaitingHelps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ask := limited(t, admission.Limits{admission.Reads: 0.2})
-
-		status := func() int { return ask("/agent/ada", "x", "GET", "/ad/l").StatusCode }
-		for range 2 {
-			if got := status(); got != 200 {
-				t.Fatalf("within the quota: %d", got)
-			}
-		}
-
-		resp := ask("/agent/ada", "x", "GET", "/ad/l")
-		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "5" {
-			t.Fatalf("over the quota: %d, Retry-After %s", resp.StatusCode, resp.Header.Get("Retry-After"))
-		}
-
-		time.Sleep(4900 * time.Millisecond)
-
-		if got := status(); got != 429 {
-			t.Errorf("too early: %d", got)
-		}
-
-		time.Sleep(100 * time.Millisecond)
-
-		if got := status(); got != 200 {
-			t.Errorf("after Retry-After: %d", got)
-		}
-
-		time.Sleep(time.Hour)
-
-		for i := range 3 {
-			if got, want := status(), []int{200, 200, 429}[i]; got != want {
-				t.Errorf("after an hour, request %d: %d, want %d", i, got, want)
-			}
-		}
-	})
-}
-
 // Without limits nobody is told of any.
 func TestNoLimits(t *testing.T) {
 	ask := limited(t, admission.Limits{})

@@ -37,27 +37,6 @@ func (c *Config) WithReloadable(next *Config) Config {
 	return merged
 }
 
-// Reloadable returns the keys that can be changed in a running node, in the order of the file.
-func Reloadable() (keys []string) {
-	var walk func(key string, typ reflect.Type)
-	walk = func(key string, typ reflect.Type) {
-		for i := range typ.NumField() {
-			field := typ.Field(i)
-			path := below(key, keyOf(&field))
-
-			switch {
-			case field.Tag.Get(reloadTag) != "":
-				keys = append(keys, path)
-			case field.Type.Kind() == reflect.Struct && !isText(field.Type):
-				walk(path, field.Type)
-			}
-		}
-	}
-	walk("", reflect.TypeFor[Config]())
-
-	return keys
-}
-
 // compare visits each key whose values differ.
 func compare(key string, current, next reflect.Value, live bool,
 	visit func(key string, live bool, current, next reflect.Value)) {

@@ -27,13 +27,34 @@ func TestSampleMarksReloadableKeys(t *testing.T) {
 		}
 	}
 
-	want := Reloadable()
+	want := reloadable()
 	slices.Sort(want)
 	slices.Sort(marked)
 
 	if len(want) == 0 || !slices.Equal(marked, want) {
 		t.Errorf("the sample marks %v\nreloadable are %v", marked, want)
 	}
+}
+
+// reloadable returns the keys that can be changed in a running node, in the order of the file.
+func reloadable() (keys []string) {
+	var walk func(key string, typ reflect.Type)
+	walk = func(key string, typ reflect.Type) {
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			path := below(key, keyOf(&field))
+
+			switch {
+			case field.Tag.Get(reloadTag) != "":
+				keys = append(keys, path)
+			case field.Type.Kind() == reflect.Struct && !isText(field.Type):
+				walk(path, field.Type)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[Config]())
+
+	return keys
 }
 
 // Changes of reloadable keys are applied; changes of others are named and change nothing.

@@ -5,6 +5,8 @@ package domain
 import (
 	"github.com/spf13/cobra"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
@@ -23,4 +25,17 @@ func OperatorCommands(s *connect.Session) []*cobra.Command {
 // gossip, directories on the local network, and the verification of proofs.
 func MeshCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s), bundleCommand(s)}
+}
+
+// change makes an operator's change and prints its result, which begins with what is known before.
+func change(session *connect.Session, client *apiclient.Client, known cli.Written,
+	do func(*apiclient.Operator) error, note string, args ...any) error {
+	var reply apiclient.Reply
+	if err := do(client.Operator().Noting(&reply)); err != nil {
+		return err
+	}
+
+	written := cli.WrittenOf(known.Href, known.Result, reply.Header).About(known.Subject)
+
+	return session.PrintWritten(written, note, args...)
 }

@@ -32,14 +32,11 @@ is refused: end it first by "roster deregister". Backups and peers keep their co
 				return cli.Usage("RID must be the id of a registration, got %q", args[0])
 			}
 
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).EraseHistory(ctx, args[0]); err != nil {
-				return err
-			}
+			erased := cli.Written{Href: "/ad/r/" + args[0] + "/history", Result: "erased", Subject: args[0]}
 
-			written := cli.WrittenOf("/ad/r/"+args[0]+"/history", "erased", reply.Header).About(args[0])
-
-			return session.PrintWritten(written, "erased the contents of %s", args[0])
+			return change(session, client, erased,
+				func(o *apiclient.Operator) error { return o.EraseHistory(ctx, args[0]) },
+				"erased the contents of %s", args[0])
 		}),
 	}
 }

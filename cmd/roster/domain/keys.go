@@ -58,12 +58,8 @@ its signatures stay valid for five more minutes. If the old key may be compromis
 it with "roster keys revoke" instead.`,
 		Args: cli.Args(),
 		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).RotateKey(ctx); err != nil {
-				return err
-			}
-
-			return session.PrintWritten(cli.WrittenOf(keysHref, "rotated", reply.Header),
+			return change(session, client, cli.Written{Href: keysHref, Result: "rotated"},
+				func(o *apiclient.Operator) error { return o.RotateKey(ctx) },
 				"rotated: the node signs with a new key; the old key stays valid for five more minutes")
 		}),
 	}
@@ -84,13 +80,8 @@ domain.`,
 					WithNext(session.CommandLine("keys", "list"))
 			}
 
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).RevokeKey(ctx, args[0]); err != nil {
-				return err
-			}
-
-			return session.PrintWritten(cli.WrittenOf(keysHref, "revoked", reply.Header).About(args[0]),
-				"revoked %s", args[0])
+			return change(session, client, cli.Written{Href: keysHref, Result: "revoked", Subject: args[0]},
+				func(o *apiclient.Operator) error { return o.RevokeKey(ctx, args[0]) }, "revoked %s", args[0])
 		}),
 	}
 }

@@ -203,18 +203,16 @@ const peersHref = "/v1/operator/peers"
 // changePeering changes the state of a peering and notes the result, a format with the
 // domain.
 func changePeering(
-	ctx context.Context, session *connect.Session, domain string, change apiclient.PeerVerb, result string,
+	ctx context.Context, session *connect.Session, domain string, verb apiclient.PeerVerb, result string,
 ) error {
 	client, err := session.Client()
 	if err != nil {
 		return err
 	}
 
-	var reply apiclient.Reply
-	if err := client.Operator().Noting(&reply).ChangePeering(ctx, domain, change); err != nil {
-		err = cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
-		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
-	}
+	err = change(session, client, cli.Written{Href: peersHref, Result: string(verb), Subject: domain},
+		func(o *apiclient.Operator) error { return o.ChangePeering(ctx, domain, verb) }, result, domain)
+	err = cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 
-	return session.PrintWritten(cli.WrittenOf(peersHref, string(change), reply.Header).About(domain), result, domain)
+	return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 }

@@ -206,13 +206,10 @@ after "roster raft admit". ID is a SPIFFE ID or its last segment.`,
 				return err
 			}
 
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).RemoveMember(ctx, id); err != nil {
-				return suggestMembers(session, err)
-			}
-
-			return session.PrintWritten(cli.WrittenOf(raftHref, "removed", reply.Header).About(id),
-				"removed %s from the domain", id)
+			return suggestMembers(session, change(session, client,
+				cli.Written{Href: raftHref, Result: "removed", Subject: id},
+				func(o *apiclient.Operator) error { return o.RemoveMember(ctx, id) },
+				"removed %s from the domain", id))
 		}),
 	}
 }
@@ -244,18 +241,14 @@ domain has fewer than --max members that do: for nodes that a platform replaces 
 				return admitStanding(ctx, session, client, id, most, withdraw)
 			}
 
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).Admit(ctx, id, withdraw); err != nil {
-				return suggestMembers(session, err)
-			}
-
+			result, note := "admitted", "admitted %s; it may join within a day"
 			if withdraw {
-				return session.PrintWritten(cli.WrittenOf(raftHref, "withdrawn", reply.Header).About(id),
-					"withdrew the admission of %s", id)
+				result, note = "withdrawn", "withdrew the admission of %s"
 			}
 
-			return session.PrintWritten(cli.WrittenOf(raftHref, "admitted", reply.Header).About(id),
-				"admitted %s; it may join within a day", id)
+			return suggestMembers(session, change(session, client,
+				cli.Written{Href: raftHref, Result: result, Subject: id},
+				func(o *apiclient.Operator) error { return o.Admit(ctx, id, withdraw) }, note, id))
 		}),
 	}
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
@@ -267,26 +260,20 @@ domain has fewer than --max members that do: for nodes that a platform replaces 
 
 func admitStanding(ctx context.Context, session *connect.Session, client *apiclient.Client, pattern string,
 	most uint32, withdraw bool) error {
+	result := "admitted"
+	note := fmt.Sprintf("admitted nodes that match %s while fewer than %d members do", pattern, most)
+
 	switch {
 	case withdraw:
 		// The API withdraws an admission by a maximum of 0.
-		most = 0
+		most, result, note = 0, "withdrawn", "withdrew the standing admission of "+pattern
 	case most == 0:
 		return cli.Usage("--max must be 1 or more")
 	}
 
-	var reply apiclient.Reply
-	if err := client.Operator().Noting(&reply).AdmitStanding(ctx, pattern, most); err != nil {
-		return suggestMembers(session, err)
-	}
-
-	if withdraw {
-		return session.PrintWritten(cli.WrittenOf(raftHref, "withdrawn", reply.Header).About(pattern),
-			"withdrew the standing admission of %s", pattern)
-	}
-
-	return session.PrintWritten(cli.WrittenOf(raftHref, "admitted", reply.Header).About(pattern),
-		"admitted nodes that match %s while fewer than %d members do", pattern, most)
+	return suggestMembers(session, change(session, client,
+		cli.Written{Href: raftHref, Result: result, Subject: pattern},
+		func(o *apiclient.Operator) error { return o.AdmitStanding(ctx, pattern, most) }, "%s", note))
 }
 
 // raftHref is where the domain's members are shown.
@@ -354,12 +341,8 @@ all members with a time server before: leases end early, or late, by a step that
 					directory.MaxStep, step)
 			}
 
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).ConfirmClock(ctx, step); err != nil {
-				return err
-			}
-
-			return session.PrintWritten(cli.WrittenOf("/v1/operator/status", "confirmed", reply.Header),
+			return change(session, client, cli.Written{Href: "/v1/operator/status", Result: "confirmed"},
+				func(o *apiclient.Operator) error { return o.ConfirmClock(ctx, step) },
 				"confirmed the step of the leader's clock by %v; leases run by it", step)
 		}),
 	}
@@ -377,12 +360,8 @@ func leaveCommand(session *connect.Session) *cobra.Command {
 first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
 		Args: cli.Args(),
 		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			var reply apiclient.Reply
-			if err := client.Operator().Noting(&reply).Leave(ctx); err != nil {
-				return err
-			}
-
-			return session.PrintWritten(cli.WrittenOf(raftHref, "left", reply.Header),
+			return change(session, client, cli.Written{Href: raftHref, Result: "left"},
+				func(o *apiclient.Operator) error { return o.Leave(ctx) },
 				"the node has left its domain; stop it now")
 		}),
 	}
