@@ -30,6 +30,8 @@ type following struct {
 	agents []string
 	known  []string // If-None-Match of its requests
 	broken bool
+	// instead answers in place of the origin, if it is not nil.
+	instead func(w http.ResponseWriter, r *http.Request)
 
 	// The registrations, and what was asked of them.
 	entries  map[string]*directory.Entry
@@ -74,6 +76,8 @@ func (f *following) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("ETag", `"`+directory.HashOf([]byte(document)).String()+`"`)
 
 	switch {
+	case f.instead != nil:
+		f.instead(w, r)
 	case f.broken:
 		w.WriteHeader(http.StatusInternalServerError)
 	case r.Header.Get("If-None-Match") == w.Header().Get("ETag"):
@@ -307,6 +311,80 @@ func TestAFailedCrawlBeginsAnew(t *testing.T) {
 			if known := f.known[len(f.known)-1]; known != "" {
 				t.Errorf("%s, %s: the next request knows %s", name, what, known)
 			}
+		}
+	}
+}
+
+// An origin that answers differently at each crawl, or page, is taken whole or not at all: nothing of what it
+// listed before is changed, refreshed or removed by a part of a list.
+//
+// Requirement: WOA-032, SEC-010
+func TestAPartOfAListChangesNothing(t *testing.T) {
+	list := gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"version":"2"`),
+		gatewaytest.WoAAgent("c", ``))
+
+	// paged answers with a first page, and with that of the argument behind it.
+	paged := func(second http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "page=2" {
+				second(w, r)
+
+				return
+			}
+
+			w.Header().Set("Link", `<?page=2>; rel="next"`)
+			_, _ = w.Write([]byte(list))
+		}
+	}
+
+	for name, instead := range map[string]http.HandlerFunc{
+		"a page that fails": paged(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}),
+		"a page that has not changed": paged(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotModified)
+		}),
+		"a page of another type": paged(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = w.Write([]byte(list))
+		}),
+		"a page elsewhere": paged(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://169.254.169.254/", http.StatusFound)
+		}),
+		"a page that is cut off": paged(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write([]byte(list))
+		}),
+		"a page that is too large": paged(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(bytes.Repeat([]byte(" "), maxWoA))
+			_, _ = w.Write([]byte(list))
+		}),
+		"half a list": paged(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(list[:len(list)/2]))
+		}),
+		"pages without end": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", `<?page=2>; rel="next"`)
+			_, _ = w.Write([]byte(list))
+		},
+		"redirects without end": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		},
+	} {
+		f := newFollowing(t)
+		f.agents = []string{gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("b", ``)}
+		f.crawl(t.Context())
+		f.done()
+
+		f.instead = instead
+		if again, asked := f.crawl(t.Context()), f.done(); asked != "" || again != retryAfter {
+			t.Errorf("%s: again after %v, asked for %q", name, again, asked)
+		}
+
+		f.instead = nil
+		f.crawl(t.Context())
+
+		if asked := f.done(); asked != "refresh a@HOST, refresh b@HOST" {
+			t.Errorf("%s: once the origin answers again, asked for %q", name, asked)
 		}
 	}
 }
