@@ -41,6 +41,7 @@ type falsePeer struct {
 	record  func(name directory.Hash) (statement []byte, disclosures []string, ok bool) // by h
 	keys    *signed.KeyDocument
 	answer  func(http.Header) // changes the header of each answer; may be nil
+	relay   http.HandlerFunc  // answers requests about other origins; may be nil
 	changed chan struct{}
 }
 
@@ -76,6 +77,12 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 
 	honest := served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) })
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.relay != nil && r.URL.Query().Get("origin") != name {
+			p.relay(w, r)
+
+			return
+		}
+
 		if p.answer != nil {
 			w = &forgedAnswer{ResponseWriter: w, forge: p.answer}
 		}
