@@ -3,6 +3,7 @@ package listener
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -104,5 +105,54 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 		if protocol == "http/1.1" && !strings.Contains(string(said), "Connection: close\r\n") {
 			t.Errorf("shortly before its certificate's end the client is told %q", said)
 		}
+	}
+}
+
+// A connection whose certificate is no longer valid once its handshake is done, because a bundle has changed
+// meanwhile, ends although its client asks nothing: closeInvalid did not know it yet.
+//
+// Requirement: AD-070
+func TestABundleThatChangesDuringAHandshakeEndsTheConnection(t *testing.T) {
+	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := NewServer(http.NotFoundHandler(),
+		&tls.Config{Certificates: []tls.Certificate{issued(t, ca, "/roster/node/1", time.Hour)},
+			ClientAuth: tls.RequestClientCert}, slog.New(slog.DiscardHandler))
+	ExpireWithCertificates(s, func(*tls.ConnectionState, time.Time) bool { return false })
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.ServeTLS(ln, "", "")
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+
+	conn, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{
+		Certificates:       []tls.Certificate{issued(t, ca, "/agent/ada", time.Hour)},
+		InsecureSkipVerify: true, NextProtos: []string{"h2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	// The server may have closed the connection already, which the read below sees too.
+	_, _ = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+
+	var timeout net.Error
+	if _, err := io.ReadAll(conn); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("the connection did not end: %v", err)
 	}
 }

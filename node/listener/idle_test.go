@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/limit"
@@ -59,6 +60,87 @@ func (i *idlers) connect(from string, client limit.Caller) (*limitedConn, *remot
 	conn.setIdle(true)
 
 	return conn, raw
+}
+
+// A connection whose client is not known by HeaderTimeout is closed and gives its place back, even if no
+// newer one needs it. One whose client is known by then stays.
+//
+// Requirement: OPS-020
+func TestAPendingConnectionEndsAfterATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := 0
+		l := newConnLimiter(nil, limited(64, func() { refused++ }))
+
+		var all []*remote
+
+		admit := func() *limitedConn {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _ = far.Close() })
+
+			raw := &remote{Conn: near, from: "10.0.0.1"}
+			all = append(all, raw)
+
+			conn, evicted := l.admit(raw)
+			if conn == nil || evicted != nil {
+				t.Fatal("a connection has no place, or takes another's")
+			}
+
+			return conn
+		}
+
+		// Four are an address's share, and one more may be pending.
+		for range 4 {
+			admit()
+		}
+
+		silent := admit()
+
+		if !l.isPending(silent) || l.pending.Held() != 1 {
+			t.Fatal("the connection beyond the share is not pending")
+		}
+
+		<-time.After(HeaderTimeout + time.Second)
+		synctest.Wait()
+
+		if !all[4].closed || refused != 1 || l.pending.Held() != 0 || l.queue.Len() != 0 {
+			t.Errorf("closed %t, %d refused, %d places are held", all[4].closed, refused, l.pending.Held())
+		}
+
+		known := admit()
+		if !l.classify(known, limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"}) {
+			t.Fatal("a known client has no place")
+		}
+
+		<-time.After(HeaderTimeout + time.Second)
+		synctest.Wait()
+
+		if all[5].closed || refused != 1 || l.pending.Held() != 0 {
+			t.Errorf("that of the known client is closed %t, %d refused, %d places are held", all[5].closed, refused,
+				l.pending.Held())
+		}
+	})
+}
+
+// Connections with a certificate use up neither their address's rate of new ones nor that of its network.
+//
+// Requirement: OPS-020
+func TestKnownCallersUseUpNoRateOfTheirNetwork(t *testing.T) {
+	l := limited(1<<15, func() {})
+	l.Paced = true
+	limiter := newConnLimiter(nil, l)
+
+	for n := range 5 * limiter.pace.Burst {
+		near, far := net.Pipe()
+		_ = far.Close()
+
+		conn, _ := limiter.admit(&remote{Conn: near, from: fmt.Sprintf("2001:db8:1:%x::1", n)})
+		if conn == nil {
+			t.Fatalf("connection %d of known callers in one network is refused", n)
+		}
+
+		limiter.classify(conn, limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"})
+		_ = conn.Close()
+	}
 }
 
 // Strangers, and other domains, have a bounded number of idle connections: the one that is idle for

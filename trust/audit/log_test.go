@@ -225,6 +225,54 @@ func TestAuditLines(t *testing.T) {
 	}
 }
 
+// Refreshes and refusals without lines of their own are counted window by window while the node runs, so that
+// a node that is killed leaves all but the last window's.
+//
+// Requirement: TRUST-015
+func TestCountsAreWrittenWhileTheNodeRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+		a := openLog(t, path, 1<<20, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+
+		var loop sync.WaitGroup
+		loop.Go(func() { a.Run(ctx) })
+
+		for n := range uint64(2) {
+			a.refreshes.add(caller{domain: "beta.test"}, n+1, true)
+			time.Sleep(window + time.Second)
+			synctest.Wait()
+
+			if lines := readLog(t, path); uint64(len(lines)) != n+1 || lines[n].Phase != phaseCounted ||
+				lines[n].Count != n+1 {
+				t.Errorf("after window %d the lines are %+v", n+1, lines)
+			}
+		}
+
+		const refused = 10 * refusalLines
+		for range refused {
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: identity(t, "spiffe://other.test/stranger"),
+				Outcome: "forbidden"})
+			synctest.Wait()
+		}
+
+		time.Sleep(window + time.Second)
+		synctest.Wait()
+
+		counted := uint64(0)
+		for _, line := range readLog(t, path)[2:] {
+			counted += max(line.Count, 1)
+		}
+
+		if counted != refused {
+			t.Errorf("the lines tell of %d refusals, not of %d", counted, refused)
+		}
+
+		cancel()
+		loop.Wait()
+	})
+}
+
 // A trail without an age keeps its lines, however old they are.
 //
 // Requirement: AI-018

@@ -297,6 +297,50 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
+// A page whose query selects few lines reads a bounded part of the log, says that there is more, and leaves no
+// file open.
+//
+// Requirement: SEC-020
+func TestAPageReadsABoundedPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 64<<20, 3)
+
+	long := strings.Repeat("x", maxText)
+	for a.size <= maxPageRead+1<<20 {
+		must(t, intend(a, directory.AuditEvent{Action: "register", Target: long, Agent: long, RequestID: long}))
+	}
+
+	open := func() (n int) {
+		files, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("no list of open files: ", err)
+		}
+
+		for _, file := range files {
+			if target, err := os.Readlink("/proc/self/fd/" + file.Name()); err == nil && target == path {
+				n++
+			}
+		}
+
+		return n
+	}
+
+	before, last := open(), uint64(0)
+
+	for pages, more := 0, true; more; pages++ {
+		page, err := a.Read(t.Context(), directory.AuditQuery{After: last, Limit: 10, What: "nothing"})
+		must(t, err)
+
+		if more, last = page.More, page.Last; pages == 0 && !more || pages > 1 || len(page.Lines) > 0 {
+			t.Fatalf("page %d ends at line %d, more %t, with %d lines", pages, last, more, len(page.Lines))
+		}
+	}
+
+	if after := open(); after != before {
+		t.Errorf("%d files are open after reading, %d before", after, before)
+	}
+}
+
 // Identities of another domain are one caller, and each of the own domain, or of an issuer, is one. A
 // window counts what has no line of its own, by outcome.
 //
