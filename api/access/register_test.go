@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -23,7 +24,12 @@ func (p permits) Commission(id directory.Identity) bool { return id == p.commiss
 func (permits) Version() uint64 { return 7 }
 
 func (permits) Register(directory.Identity, string, *directory.Projection, directory.Visibility) directory.Decision {
-	return directory.Decision{Allow: true}
+	return directory.Decision{Allow: true, Policies: []string{"register"}}
+}
+
+func (permits) OnBehalf(_, _ directory.Identity, _ string, _ *directory.Projection,
+	_ directory.Visibility) directory.Decision {
+	return directory.Decision{Allow: true, Policies: []string{"behalf"}}
 }
 
 var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
@@ -69,6 +75,25 @@ func TestAnotherDomainsIdentityOwnsNothing(t *testing.T) {
 		identity := directory.IdentityOf(spiffeid.RequireFromString(path))
 		if guard.MayOwn(identity, entry) != want || (guard.CheckOwner(identity) == nil) != want {
 			t.Errorf("%s may own: %v, %v", path, guard.MayOwn(identity, entry), guard.CheckOwner(identity))
+		}
+	}
+}
+
+// The audit log has all policies that let a commissioning tool register for an owner, not the last that was asked.
+//
+// Requirement: TRUST-015
+func TestEachDecisionOnBehalfIsNoted(t *testing.T) {
+	tool := directory.IdentityOf(spiffeid.RequireFromPath(alpha, "/tool/commissioner"))
+	guard := NewGuard(alpha, permits{commissions: tool}, nil)
+
+	for owner, want := range map[directory.Identity]string{
+		directorytest.Ada: "[behalf register]", {}: "[register]",
+	} {
+		call := &request.Call{Identity: tool}
+
+		err := guard.Authorise(call, directory.RegisterRequest{Caller: guard.Requester(call), Owner: owner, Agent: "a"})
+		if err != nil || fmt.Sprint(call.Decided) != want {
+			t.Errorf("for %s: %v, decided by %v, want %s", owner, err, call.Decided, want)
 		}
 	}
 }
