@@ -12,8 +12,12 @@ type columns struct {
 	words  []int // of the longest word
 }
 
-// longestWord is the longest word that is kept on one line.
-const longestWord = 34
+// longestWord is the longest word that is kept on one line, and shortWord the one that is kept while otherwise each
+// row would become a list.
+const (
+	longestWord = 34
+	shortWord   = 20
+)
 
 // hold makes the columns as wide as rows need.
 func (c *columns) hold(rows ...[]string) {
@@ -22,7 +26,7 @@ func (c *columns) hold(rows ...[]string) {
 
 	for _, row := range rows {
 		for i, cell := range row {
-			for _, word := range wordsOf(cell) {
+			for _, word := range wordsOf(cell, longestWord) {
 				c.words[i] = max(c.words[i], min(longestWord, CellWidth(strings.TrimRight(word, " "))))
 			}
 		}
@@ -30,16 +34,25 @@ func (c *columns) hold(rows ...[]string) {
 }
 
 // fit returns the widths of the columns in a line of a number of cells, and whether that is possible without breaking
-// words. The widest columns then have their cells on several lines. A number of 0 means that a line may have any
+// short words. The widest columns then have their cells on several lines. A number of 0 means that a line may have any
 // length.
 func (c *columns) fit(cells int) (widths []int, fits bool) {
+	if widths, fits = c.fitWords(cells, longestWord); fits {
+		return widths, true
+	}
+
+	return c.fitWords(cells, shortWord)
+}
+
+// fitWords is fit without breaking words up to the longest.
+func (c *columns) fitWords(cells, longest int) (widths []int, fits bool) {
 	widths = slices.Clone(c.widths)
 
 	for cells > 0 && total(widths) > cells {
 		// The widest column loses one cell at a time, so that several wide columns become alike.
 		widest := -1
 		for i, width := range widths {
-			if width > c.words[i] && (widest < 0 || width >= widths[widest]) {
+			if width > min(c.words[i], longest) && (widest < 0 || width >= widths[widest]) {
 				widest = i
 			}
 		}
@@ -110,10 +123,10 @@ func inMembers(heading, row []string, cells int, style func(i int) string) strin
 // wordsOf returns the parts of a cell between which a line may end: words, and segments of
 // URLs, paths and ids, and of words that are too long, such as versions. Spaces stay at the ends
 // of words.
-func wordsOf(cell string) []string {
+func wordsOf(cell string, longest int) []string {
 	var words []string
 	for _, word := range partsOf(cell) {
-		if CellWidth(word) > longestWord {
+		if CellWidth(strings.TrimRight(word, " ")) > longest {
 			words = append(words, strings.SplitAfter(word, "-")...)
 			continue
 		}
@@ -150,7 +163,7 @@ func wrap(cell string, cells int) []string {
 		lines []string
 		line  string
 	)
-	for _, word := range wordsOf(cell) {
+	for _, word := range wordsOf(cell, min(cells, longestWord)) {
 		if line != "" && CellWidth(strings.TrimRight(line+word, " ")) > cells {
 			lines = append(lines, strings.TrimRight(line, " "))
 			line = ""

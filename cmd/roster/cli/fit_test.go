@@ -70,6 +70,14 @@ ada                                 listed
 		t.Errorf("a long version makes a list of\n%s", got)
 	}
 
+	packages := Table{Head: []string{"AGENT", "ORIGIN", "PROTOCOLS", "BASE (CLAIMED)", "EXPIRES"}}
+	packages.Add("contract-reviewer-of-all", "alpha.test", "mcp", "pkg:generic/x?download_url=https://github.com/acme",
+		"in 8 min")
+
+	if got := onScreen(t, 80, "", packages); !strings.HasPrefix(got, "AGENT ") {
+		t.Errorf("a long URL makes a list of\n%s", got)
+	}
+
 	for _, table := range []Table{agents, status} {
 		for columns := 8; columns < 200; columns++ {
 			checkFit(t, table, columns)
@@ -89,7 +97,7 @@ func checkFit(t *testing.T, table Table, columns int) {
 	}
 
 	for _, row := range table.Rows {
-		for _, word := range wordsOf(shortIDs(row[0])) {
+		for _, word := range wordsOf(shortIDs(row[0]), longestWord) {
 			if columns >= 40 && !strings.Contains(got, strings.TrimSpace(word)) {
 				t.Fatalf("%d columns: %q is not in\n%s", columns, word, got)
 			}
