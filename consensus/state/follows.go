@@ -10,15 +10,14 @@ import (
 )
 
 // Follows returns why s, of a snapshot, can't be a later state of the domain than had, which a member
-// has come to by itself; nil if it can. No restore of a backup sets a counter back either.
+// has come to by itself; nil if it can. No restore of a backup sets a counter back either. The committed time
+// may be earlier: a confirmed step of the clocks corrects it (rule T2).
 func (s *State) Follows(had *State) error {
 	now, before := &s.history, &had.history
 
 	switch {
 	case now.epoch < before.epoch || now.revision < before.revision:
 		return fmt.Errorf("it is at position %s, behind this member's %s", now.Position(), before.Position())
-	case now.now < before.now:
-		return fmt.Errorf("its committed time, %d ms, is before this member's, %d ms", now.now, before.now)
 	case now.commands < before.commands:
 		return fmt.Errorf("it has %d operators' commands and this member has applied %d", now.commands, before.commands)
 	case s.policy.current.Revision < had.policy.current.Revision:
