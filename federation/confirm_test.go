@@ -494,6 +494,30 @@ func TestAnExpiredEntryIsNotConfirmedAgain(t *testing.T) {
 	})
 }
 
+// The announcements of an idle domain are confirmed, though its nodes made the pages long before for others.
+//
+// Requirement: SEC-019
+func TestAnIdleDomainIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+
+		for _, node := range b.nodes {
+			if page, err := node.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false); err != nil || page == nil {
+				t.Fatal(page, err)
+			}
+		}
+
+		time.Sleep(10 * time.Minute)
+		b.follows()
+		time.Sleep(time.Minute)
+
+		if open, is, err := b.beta.origins.Get(alpha).Unconfirmed(); err != nil || is {
+			t.Errorf("unconfirmed are %+v: %v", open, err)
+		}
+	})
+}
+
 // While too few nodes answer to tell who lies, nobody is distrusted, and the contradiction is shown.
 //
 // Requirement: SEC-019
