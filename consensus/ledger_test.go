@@ -3,10 +3,12 @@ package consensus
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -446,6 +448,52 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 			directory.NotFound {
 			t.Errorf("an unknown registration: %v", err)
 		}
+	})
+}
+
+// A member whose disk fails tries again for as long as it takes, and says so once a minute.
+//
+// Requirement: LOG-012
+func TestAFailedErasureIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lineLog{}
+		d := newDomain(t, 1, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+		d.ready()
+		s := d.nodes[0]
+
+		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
+		if _, err := s.Remove(t.Context(), remove); err != nil {
+			t.Fatal(err)
+		}
+
+		snapshots := filepath.Join(d.dir, "0", "snapshots")
+		if err := os.Rename(snapshots, snapshots+".away"); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := s.Erase(t.Context(), made.RID); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(150 * time.Second)
+
+		if n := strings.Count(log.String(), "can't be erased from disk"); n != 3 {
+			t.Errorf("it is logged %d times in two and a half minutes, want 3:\n%s", n, log)
+		}
+
+		if err := os.Rename(snapshots+".away", snapshots); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(eraseRetry)
+		eventually(t, "the contents are erased", func() bool {
+			return strings.Contains(log.String(), "erased the contents of registrations from disk")
+		})
 	})
 }
 

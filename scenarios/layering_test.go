@@ -26,6 +26,8 @@ var layers = map[string][]string{
 	"directory": {"directory/strictjson"},
 	// many things by number, at little cost for the garbage collector
 	"directory/table": {},
+	// overwrites what was deleted from a bbolt file
+	"directory/wipe": {},
 	// strict JSON: the gate for bytes from outside, and its writer
 	"directory/strictjson": {},
 	"directory/schema":     {"directory"}, // JSON Schema
@@ -71,7 +73,7 @@ var layers = map[string][]string{
 	// a backup's format, and salvage of a stopped member's disk
 	"consensus/backup": {"directory", "directory/index", "consensus/disk", "consensus/state"},
 	// messages between members
-	"consensus/history": {"directory", "consensus/state"}, // statements of registrations, past ones too
+	"consensus/history": {"directory", "directory/wipe", "consensus/state"}, // statements of past registrations
 	"consensus/message": {"directory", "consensus/history", "consensus/state", "consensus/transport"},
 	// the Raft libraries' log lines as ours
 	"consensus/raftlog": {"limit"},
@@ -98,7 +100,7 @@ var layers = map[string][]string{
 	"trust/audit":       {"directory", "directory/strictjson"},
 	// rooms of federation
 	// other domains' pages and records on disk
-	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed"},
+	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed", "directory/wipe"},
 	// pages, heads and records of the own domain
 	"federation/publish": {"directory", "federation/protocol", "directory/signed"},
 	// the one gate for the bytes of records
@@ -261,7 +263,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
 	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},
 	// there, whether another process has the log
-	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk", "consensus/history"},
+	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk", "consensus/history", "directory/wipe"},
 	"github.com/go-jose/go-jose/v4":          {"trust", "trust/card", "trust/compact", "trust/credentials"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":         {"trust"},

@@ -5,13 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/wipe"
 )
 
 var erasedUpTo = []byte("erased")
@@ -39,28 +38,20 @@ func (s *Store) NoteErased(revision uint64) error {
 	})
 }
 
+// erasePages is how many pages of the file are overwritten while writers wait: 16 MiB with pages of 4 KiB.
+const erasePages = 4096
+
 // Erase takes the contents and names from the records of registrations, so that no byte of them is in the
-// file: pages that are free keep theirs, so the file is written anew. Hashes and times remain.
+// file when it returns. Hashes and times remain. If it fails, it is to be repeated.
 func (s *Store) Erase(rids []directory.RID) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	err := s.eraseRecords(rids)
 
-	// Statements that wait in memory have contents, too.
-	err := s.flush()
-	if err == nil {
-		err = s.update(func(tx *bbolt.Tx) error {
-			for _, rid := range rids {
-				if err := erase(tx, rid); err != nil {
-					return err
-				}
-			}
-
-			return nil
-		})
+	for id := wipe.FirstPage; err == nil && id > 0; {
+		id, err = s.wipePages(id)
 	}
 
 	if err == nil {
-		err = s.rewrite()
+		err = s.pages.Sync()
 	}
 
 	if err != nil {
@@ -68,6 +59,33 @@ func (s *Store) Erase(rids []directory.RID) error {
 	}
 
 	return nil
+}
+
+func (s *Store) eraseRecords(rids []directory.RID) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+
+	// Statements that wait in memory have contents, too.
+	if err := s.flush(); err != nil {
+		return err
+	}
+
+	return s.update(func(tx *bbolt.Tx) error {
+		for _, rid := range rids {
+			if err := erase(tx, rid); err != nil {
+				return err
+			}
+		}
+
+		return nil
+	})
+}
+
+func (s *Store) wipePages(id int) (next int, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+
+	return s.pages.Pages(id, erasePages)
 }
 
 func erase(tx *bbolt.Tx, rid directory.RID) error {
@@ -107,59 +125,4 @@ func erase(tx *bbolt.Tx, rid directory.RID) error {
 	}
 
 	return nil
-}
-
-// rewriteBytes bounds a transaction of a rewrite.
-const rewriteBytes = 4 << 20
-
-// rewrite puts a copy of the file in its place. Readers wait while the two change places.
-func (s *Store) rewrite() error {
-	next := s.path + ".tmp"
-
-	// A process that ended in between may have left its copy.
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-
-	copied, err := openFile(next)
-	if err != nil {
-		return err
-	}
-
-	if err := errors.Join(s.copyTo(copied), copied.Close()); err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-
-	// The caller holds writing, so no statement has come since the copy was made.
-	s.opened.Lock()
-	defer s.opened.Unlock()
-
-	// The directory is synced, because a crash might bring the former file back, with its contents.
-	err = errors.Join(s.db.Close(), os.Rename(next, s.path), syncDir(filepath.Dir(s.path)))
-
-	// If the rename has failed, the former file is opened again: the store goes on with it.
-	db, opening := openFile(s.path)
-	if opening != nil {
-		return errors.Join(err, opening)
-	}
-
-	s.db = db
-
-	return err
-}
-
-func (s *Store) copyTo(copied *bbolt.DB) error {
-	s.opened.RLock()
-	defer s.opened.RUnlock()
-
-	return errors.Join(bbolt.Compact(copied, s.db, rewriteBytes), copied.Sync())
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/wipe"
 )
 
 // A Record is one statement as it is kept.
@@ -37,8 +38,9 @@ const maxWaiting = 64 << 20
 type Store struct {
 	path string
 
-	opened sync.RWMutex
-	db     *bbolt.DB // nil before Open
+	opened sync.RWMutex // held for reading during each transaction
+	db     *bbolt.DB    // nil before Open
+	pages  *wipe.File
 
 	mu      sync.Mutex
 	waiting []state.Past // that are not written yet
@@ -65,7 +67,9 @@ func (s *Store) Open() error {
 	s.opened.Lock()
 	defer s.opened.Unlock()
 
-	db, err := openFile(s.path)
+	db, err := bbolt.Open(s.path, 0o600, &bbolt.Options{
+		Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
+	})
 	if err != nil {
 		return fmt.Errorf("open the history: %w", err)
 	}
@@ -80,6 +84,10 @@ func (s *Store) Open() error {
 
 		return errors.Join(errs...)
 	})
+	if err == nil {
+		s.pages, err = wipe.Open(db, s.awaitReaders)
+	}
+
 	if err != nil {
 		return errors.Join(fmt.Errorf("open the history: %w", err), db.Close())
 	}
@@ -89,10 +97,10 @@ func (s *Store) Open() error {
 	return nil
 }
 
-func openFile(path string) (*bbolt.DB, error) {
-	return bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: 2 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
-	})
+// awaitReaders waits for the transactions that are under way. The caller holds writing.
+func (s *Store) awaitReaders() {
+	s.opened.Lock()
+	s.opened.Unlock() //lint:ignore SA2001 only waits
 }
 
 // view calls read with the file as it is.
@@ -122,7 +130,7 @@ func (s *Store) Close() error {
 	s.opened.Lock()
 	defer s.opened.Unlock()
 
-	return errors.Join(err, s.db.Close())
+	return errors.Join(err, s.pages.Close(), s.db.Close())
 }
 
 func (s *Store) isOpen() bool {

@@ -2,12 +2,16 @@ package history_test
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 func open(t *testing.T, dir string) *history.Store {
@@ -103,6 +107,43 @@ func TestErasedRegistrationsHaveNoNameInCommon(t *testing.T) {
 
 	if rids, err := s.Named(""); len(rids) > 0 || err != nil {
 		t.Errorf("%v have the empty name: %v", rids, err)
+	}
+}
+
+// Contents are erased in place, also on a full disk.
+//
+// Requirement: LOG-012
+func TestErasedContentsAreOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+
+	// It stands for a full disk: nothing can be created beside the file.
+	directorytest.Must(t, os.MkdirAll(filepath.Join(dir, "history.db.tmp", "in the way"), 0o700))
+
+	for n := byte(1); n <= 3; n++ {
+		r := record(n, uint64(n), 300)
+		r.Agent = fmt.Sprint("agent-", n)
+		directorytest.Must(t, s.Merge([]history.Record{r}))
+	}
+
+	directorytest.Must(t, s.Erase([]directory.RID{rid(1), rid(3)}))
+
+	file, err := os.ReadFile(filepath.Join(dir, "history.db"))
+	directorytest.Must(t, err)
+
+	for n := byte(1); n <= 3; n++ {
+		contents, name := bytes.Repeat([]byte{n}, 1000), fmt.Appendf(nil, "agent-%d", n)
+		if has := bytes.Contains(file, contents); has != (n == 2) {
+			t.Errorf("the contents of registration %d are in the file: %t", n, has)
+		}
+
+		if has := bytes.Contains(file, name); has != (n == 2) {
+			t.Errorf("the name of registration %d is in the file: %t", n, has)
+		}
+	}
+
+	if all, err := s.Of(rid(1)); err != nil || len(all) != 1 || all[0].Kept != nil || all[0].Agent != "" {
+		t.Errorf("its statements are %+v: %v", all, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/wipe"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -52,6 +53,12 @@ func (s *Store) committed(f func(*bbolt.Tx) error) error {
 	defer s.readers.RUnlock()
 
 	return s.db.View(f)
+}
+
+// awaitReaders waits for the read transactions that are under way.
+func (s *Store) awaitReaders() {
+	s.readers.Lock()
+	s.readers.Unlock() //lint:ignore SA2001 only waits
 }
 
 // Update runs f in a transaction that is written as a whole or not at all.
@@ -106,9 +113,9 @@ func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 
 	err = db.Update(begin)
 
-	s := &Store{db: db, Disk: gate, Places: newPlaces()}
+	s := &Store{db: db, Disk: gate, Places: newPlaces(), wiper: wiper{dirty: make(chan struct{}, 1)}}
 	if err == nil {
-		s.wiper, err = openWiper(path)
+		s.wiper.file, err = wipe.Open(db, s.awaitReaders)
 	}
 
 	if err != nil {

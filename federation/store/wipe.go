@@ -1,23 +1,21 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/wipe"
 )
 
-// Records that a peer withdraws must disappear from disk too (MESH-025). bbolt doesn't
-// overwrite deleted data: a freed or copied page keeps its bytes until it is used again. So
-// each deletion wakes a loop that overwrites free pages.
+// Records that a peer withdraws must disappear from disk too (MESH-025). So each deletion wakes a loop that
+// overwrites free pages.
 
 // A wiper overwrites the free pages of a store's file.
 type wiper struct {
 	dirty chan struct{} // has an item if something was deleted
-	file  *os.File
+	file  *wipe.File
 }
 
 // wake makes the loop scan the file again.
@@ -28,19 +26,15 @@ func (w *wiper) wake() {
 	}
 }
 
-// wipePages is the number of pages written at once. wipeStep is the number of pages scanned
-// while changes wait: 16 MiB with pages of 4 KiB.
-const (
-	wipePages = 64
-	wipeStep  = 4096
-)
+// wipeStep is the number of pages scanned while changes wait: 16 MiB with pages of 4 KiB.
+const wipeStep = 4096
 
 // Wipe overwrites the free pages that aren't empty, in steps. After each step but the last
 // it calls rest with the duration of the step, and ends if rest returns false. After a
 // complete run, all data deleted before its beginning is gone from the file. A page with
 // such data was free by then; Wipe overwrote it, or a later change has reused it.
 func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
-	for id := 2; id > 0; { // the first two have no contents
+	for id := wipe.FirstPage; id > 0; {
 		began := time.Now()
 
 		err := s.Disk.Change(func() (err error) {
@@ -64,81 +58,8 @@ func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 }
 
 // WipeSome scans the given number of pages from id on and overwrites the free ones. It
-// returns the next page to scan, or 0 at the end of the file. It first waits for readers,
-// because those that began before the last change may still use pages that are now free.
-// The write transaction changes nothing; it only excludes changes. If the machine stops
-// half-way, the file is intact, because the last commit on disk has the same free pages.
-func (s *Store) WipeSome(id, pages int) (next int, err error) {
-	tx, err := s.db.Begin(true)
-	if err != nil {
-		return 0, err
-	}
-
-	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	s.readers.Lock()
-	s.readers.Unlock() //lint:ignore SA2001 only waits
-
-	run := freeRun{file: s.wiper.file, size: s.db.Info().PageSize}
-	for end := id + pages; id < end; id++ {
-		page, err := tx.Page(id)
-		if err != nil {
-			return 0, err
-		}
-
-		if page == nil {
-			return 0, run.empty()
-		}
-
-		if page.Type == "free" {
-			if err := run.add(id); err != nil {
-				return 0, err
-			}
-		}
-	}
-
-	return id, run.empty()
-}
-
-// A freeRun is a run of adjacent free pages to overwrite.
-type freeRun struct {
-	file     *os.File
-	size     int
-	first, n int
-}
-
-func (r *freeRun) add(id int) error {
-	if r.n == wipePages || r.first+r.n != id {
-		if err := r.empty(); err != nil {
-			return err
-		}
-
-		r.first = id
-	}
-
-	r.n++
-
-	return nil
-}
-
-// empty overwrites the run with zeros, unless it contains only zeros.
-func (r *freeRun) empty() error {
-	data := make([]byte, r.n*r.size)
-	r.n = 0
-
-	at := int64(r.first) * int64(r.size)
-	if _, err := r.file.ReadAt(data, at); err != nil {
-		return err
-	}
-
-	if bytes.Count(data, []byte{0}) == len(data) {
-		return nil
-	}
-
-	clear(data)
-	_, err := r.file.WriteAt(data, at)
-
-	return err
-}
+// returns the next page to scan, or 0 at the end of the file.
+func (s *Store) WipeSome(id, pages int) (next int, err error) { return s.wiper.file.Pages(id, pages) }
 
 // The pace of wiping: at most one run a second, and at most a twentieth of the time. A file
 // of a GiB takes some seconds.
@@ -189,14 +110,4 @@ func await(ctx context.Context, c <-chan struct{}) bool {
 	case <-c:
 		return true
 	}
-}
-
-// openWiper opens the file a second time, because bbolt doesn't export its file.
-func openWiper(path string) (wiper, error) {
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return wiper{}, fmt.Errorf("federation: %w", err)
-	}
-
-	return wiper{dirty: make(chan struct{}, 1), file: file}, nil
 }
