@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -503,7 +504,8 @@ func TestAnIdleDomainIsConfirmed(t *testing.T) {
 		b.origin.register("agent", 36000)
 
 		for _, node := range b.nodes {
-			if page, err := node.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false); err != nil || page == nil {
+			page, err := node.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
+			if err != nil || page == nil {
 				t.Fatal(page, err)
 			}
 		}
@@ -514,6 +516,49 @@ func TestAnIdleDomainIsConfirmed(t *testing.T) {
 
 		if open, is, err := b.beta.origins.Get(alpha).Unconfirmed(); err != nil || is {
 			t.Errorf("unconfirmed are %+v: %v", open, err)
+		}
+	})
+}
+
+// A node that stops before it has pulled a stream again keeps distrusting the thief, and drops its registrations.
+//
+// Requirement: SEC-019
+func TestADistrustOutlivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+
+		var cut atomic.Bool
+
+		b.world.mu.Lock()
+		b.world.cut = func(_, _ string) bool { return cut.Load() }
+		b.world.mu.Unlock()
+
+		b.beta.cfg.Doubted = func(_ spiffeid.TrustDomain, node replica.Doubtful) {
+			b.contested = append(b.contested, node)
+
+			cut.Store(true) // before the streams are pulled again
+		}
+		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
+
+		stop := b.beta.run(t)
+		eventually(t, time.Minute, "in step", b.inStep)
+		b.says(b.nodes[2], func(p *signed.Page) {
+			p.From, p.To, p.At = 0, p.At+1, p.At+1
+			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut, H: directory.Hash{9},
+				M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
+		})
+		b.origin.register("later", 36000)
+		eventually(t, 2*time.Minute, "distrusted", cut.Load)
+		stop()
+
+		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
+		cut.Store(false)
+		b.follows()
+
+		if listed := b.beta.Peers()[0].Doubtful; len(listed) != 1 || listed[0].Verdict() != "distrusted" ||
+			listed[0].Key != signed.KeyID(b.nodes[2].keys.public()) || listed[0].What != b.contested[0].What {
+			t.Errorf("the status lists %+v, not %+v", listed, b.contested)
 		}
 	})
 }

@@ -3,11 +3,14 @@ package replica
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -211,24 +214,67 @@ func (d *doubts) distrust(node Doubtful) {
 		d.distrusted = map[spiffeid.ID]Doubtful{}
 	}
 
+	// The pulls that remove entries of earlier ones have ended long ago.
+	maps.DeleteFunc(d.distrusted, func(_ spiffeid.ID, earlier Doubtful) bool {
+		return node.Distrusted.Sub(earlier.Distrusted) >= 24*distrustFor
+	})
+
 	d.distrusted[node.Node] = node
 	d.open = nil
 	delete(d.reached, node.Node)
 }
 
-// distrusts reports whether a node's word is not taken.
-func (d *doubts) distrusts(node spiffeid.ID, now time.Time) bool {
+// distrustedUntil returns until when a node's word is not taken; zero if it was never distrusted. Later a repeated
+// pull still removes the node's entries from before.
+func (d *doubts) distrustedUntil(node spiffeid.ID) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	found, is := d.distrusted[node]
-	if is && now.Sub(found.Distrusted) >= distrustFor {
-		delete(d.distrusted, node)
-
-		is = false
+	if found, is := d.distrusted[node]; is {
+		return found.Distrusted.Add(distrustFor)
 	}
 
-	return is
+	return time.Time{}
+}
+
+// distrusts reports whether a node's word is not taken.
+func (d *doubts) distrusts(node spiffeid.ID, now time.Time) bool {
+	return now.Before(d.distrustedUntil(node))
+}
+
+// saved returns the distrusted nodes as they are stored.
+func (d *doubts) saved() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	data, err := json.Marshal(slices.Collect(maps.Values(d.distrusted)))
+	if err != nil {
+		panic(err) // names, texts and times always encode
+	}
+
+	return data
+}
+
+// load takes the distrusted nodes that saved returned.
+func (d *doubts) load(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+
+	var all []Doubtful
+	if err := json.Unmarshal(data, &all); err != nil {
+		return fmt.Errorf("%w (distrusted nodes: %w)", store.ErrStore, err)
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	d.distrusted = map[spiffeid.ID]Doubtful{}
+	for _, node := range all {
+		d.distrusted[node.Node] = node
+	}
+
+	return nil
 }
 
 // list returns the nodes that are distrusted, and those that have been contradicted for long.
@@ -296,18 +342,20 @@ func (o *Origin) doubtful(now time.Time) []Doubtful {
 }
 
 // unannounced returns the revoked keys and those of distrusted nodes. A repeated pull ends with the
-// removal of their entries, except those that the origin has announced again.
-func (o *Origin) unannounced() map[string]bool {
-	keys := maps.Clone(o.Keys.revokedKeys())
-	if keys == nil {
-		keys = map[string]bool{}
-	}
+// removal of their entries, except those that the origin has announced again. Those of a page that was
+// verified at the returned time (Unix milliseconds) or later stay: the node was trusted again.
+func (o *Origin) unannounced() map[string]int64 {
+	before := map[string]int64{}
 
 	for _, key := range o.knownKeys() {
-		if o.Doubts.distrusts(key.Node, time.Now()) {
-			keys[key.KeyID()] = true
+		if until := o.Doubts.distrustedUntil(key.Node); !until.IsZero() {
+			before[key.KeyID()] = until.UnixMilli()
 		}
 	}
 
-	return keys
+	for id := range o.Keys.revokedKeys() {
+		before[id] = math.MaxInt64
+	}
+
+	return before
 }

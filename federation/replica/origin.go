@@ -361,6 +361,15 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 		}
 	}
 
+	distrusted, err := o.Store.Distrusted(o.Domain)
+	if err != nil {
+		return err
+	}
+
+	if err := o.Doubts.load(distrusted); err != nil {
+		return err
+	}
+
 	if err := o.loadStreams(saved); err != nil {
 		return err
 	}

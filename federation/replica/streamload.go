@@ -235,7 +235,10 @@ func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 
 	st, anew := feed.Cur, max(from.Revision, 1)
 
-	state, err := o.Store.Change(st.Id, func(t *store.Tx) error { return t.BeginRepull(anew) })
+	// In one transaction: the end of the pull removes the entries of distrusted nodes, also after a restart.
+	state, err := o.Store.Change(st.Id, func(t *store.Tx) error {
+		return t.BeginRepull(o.Domain, anew, o.Doubts.saved())
+	})
 	if err != nil {
 		return err
 	}
@@ -260,14 +263,14 @@ func (o *Origin) replace(feed *Feed, st *Stream) {
 }
 
 // endRepull ends a repeated pull after the stream has reached its tip. It removes the
-// entries that still rest on revoked keys, because the origin doesn't announce them. The
+// entries that still rest on revoked keys or distrusted nodes, because the origin doesn't announce them. The
 // caller holds change.
 func (o *Origin) endRepull(feed *Feed, st *Stream) error {
 	if st.RepullSince == 0 {
 		return nil
 	}
 
-	revoked := o.unannounced()
+	before := o.unannounced()
 
 	for after, more := []byte(nil), true; more; {
 		var (
@@ -277,7 +280,7 @@ func (o *Origin) endRepull(feed *Feed, st *Stream) error {
 
 		after, more, err = o.Store.EntriesAfter(st.Id, after, store.FillBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-				if revoked[h.Key.String()] {
+				if h.CheckedAt < before[h.Key.String()] {
 					rids = append(rids, rid)
 				}
 
