@@ -159,6 +159,11 @@ func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, en
 
 // askOn pulls pages and passes them to the next stage. It reports whether the node has no more.
 func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
+	// A request ends with the pipeline: the node may hold it for long.
+	asking, stop := context.WithCancel(run.budget.asking)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+
 	since, done := run.since, replica.Ahead{}
 
 	for {
@@ -167,7 +172,7 @@ func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPa
 			return false
 		}
 
-		received, none := fl.askFor(run, since, done)
+		received, none := fl.askFor(asking, run, since, done)
 		if none {
 			return true
 		}
@@ -191,9 +196,10 @@ func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPa
 
 // askFor pulls the page from since on. none is true if the node has no such page. The span of a
 // received page is ended once the page is applied.
-func (fl *follower) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
+func (fl *follower) askFor(asking context.Context, run pullRun, since uint64, done replica.Ahead) (
+	received receivedPage, none bool) {
 	// The budget ends requests only. A page that came before its end is still applied.
-	ctx, whole := fl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
+	ctx, whole := fl.cfg.Tracer.Start(asking, span.PeerPage)
 	inside, step := span.Start(ctx, span.Ask)
 	text, err := fl.client.Page(inside, run.node, run.origin.Domain, run.feed.Aud, since)
 	step.Done(err)

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -297,6 +298,35 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			end()
 		})
 	}
+}
+
+// A node that holds a request holds up no pull whose page before it was refused.
+//
+// Requirement: MESH-017
+func TestARefusedPageEndsTheNextRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.Quota = 2 })
+		for i := range protocol.MaxDigests + 1 {
+			b.origin.register(fmt.Sprint("agent-", i), 3600)
+		}
+
+		b.world.hold = func(r *http.Request, _ func()) bool {
+			if r.URL.Path != protocol.PathPages || r.URL.Query().Get("since") == "0" {
+				return false
+			}
+
+			<-r.Context().Done()
+
+			return true
+		}
+
+		began, origin := time.Now(), b.beta.origins.Get(alpha)
+
+		err := b.beta.follower.pullAll(t.Context(), origin, &origin.Mesh, b.giver(), unlimited(t.Context()))
+		if took := time.Since(began); protocol.CodeOf(err) != protocol.CodeQuota || took > time.Second {
+			t.Errorf("the pull ended after %s: %v", took, err)
+		}
+	})
 }
 
 // A node that goes on with what follows a gap, whatever it is asked for, is left.
