@@ -396,6 +396,32 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 	}
 }
 
+// While the streams are pulled again there is no head, and one of an epoch that is over is not taken for it.
+//
+// Requirement: MESH-010
+func TestAHeadOfAFormerEpochIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		th.origin.register("agent", 3600)
+		th.pull()
+
+		former := &signed.Head{Issuer: alpha, Epoch: th.origin.epoch, Tip: 1000, At: 1000, IssuedAt: time.Now().Unix()}
+		text, _ := th.alpha.keys.Sign(signed.TypeHead, former.Payload())
+
+		time.Sleep(time.Minute)
+		th.origin.restore()
+		th.origin.register("later", 3600)
+		th.pull()
+		th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
+		th.revoke()
+
+		origin := th.beta.origins.Get(alpha)
+		if err := origin.AcceptHead(former, text); err != nil || origin.NewestHead() != "" {
+			t.Errorf("the newest head is %q: %v", origin.NewestHead(), err)
+		}
+	})
+}
+
 // A key document that a thief numbered as high as can be, and by which all was to be
 // pulled anew, keeps nothing out for longer than it is the newest.
 //

@@ -58,12 +58,13 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	return nil
 }
 
-// hasNewer reports whether the stored head is at least as new as head.
+// hasNewer reports whether the stored head is at least as new as head, or a stream is of a newer epoch: while the
+// streams are pulled again, there is no head.
 func (o *Origin) hasNewer(head *signed.Head) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	return o.head != nil && !newerHead(head, o.head)
+	return o.head != nil && !newerHead(head, o.head) || head.Epoch < o.Mesh.Newest().Id.Epoch
 }
 
 func newerHead(head, last *signed.Head) bool {
@@ -101,7 +102,7 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 	}
 
 	st := o.Mesh.existing(head.Epoch)
-	if o.ended || st == nil && head.Epoch >= o.Mesh.Newest().Id.Epoch {
+	if o.ended || st == nil {
 		return
 	}
 
@@ -113,7 +114,7 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 	o.reached.Store(nil)
 	o.Mesh.tip = max(o.Mesh.tip, head.Tip)
 
-	if st != nil && st.State.Watermark >= head.Tip {
+	if st.State.Watermark >= head.Tip {
 		o.Mesh.level = time.Now()
 	}
 
