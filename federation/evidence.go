@@ -3,8 +3,6 @@ package federation
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,16 +38,7 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
 	}
 
-	data, err := os.ReadFile(pr.cases.Path(td, id, evidence.KeptSuffix))
-	if errors.Is(err, os.ErrNotExist) {
-		data, err = os.ReadFile(pr.cases.Path(td, id, evidence.PendingSuffix))
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("federation: %w", err)
-	}
-
-	return data, nil
+	return pr.cases.Read(td, id)
 }
 
 // accuse makes evidence of an origin's contradictory structures, and reports whether it

@@ -198,6 +198,9 @@ func Against(open []*Pending, td spiffeid.TrustDomain) bool {
 
 // Settle marks a case as closed, because the domain has acted on it.
 func (c *Store) Settle(pending *Pending) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+
 	if err := os.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
 		c.Path(pending.Origin, pending.ID, KeptSuffix)); err != nil {
 		return fmt.Errorf("federation: %w", err)
@@ -208,6 +211,23 @@ func (c *Store) Settle(pending *Pending) error {
 	c.pending = slices.DeleteFunc(c.pending, func(o *Pending) bool { return o == pending })
 
 	return nil
+}
+
+// Read returns a file that Files lists. No change of its name comes in between.
+func (c *Store) Read(td spiffeid.TrustDomain, id string) ([]byte, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+
+	data, err := os.ReadFile(c.Path(td, id, KeptSuffix))
+	if errors.Is(err, os.ErrNotExist) {
+		data, err = os.ReadFile(c.Path(td, id, PendingSuffix))
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("federation: %w", err)
+	}
+
+	return data, nil
 }
 
 // Files lists the evidence against an origin, the oldest first.

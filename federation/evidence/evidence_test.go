@@ -1,7 +1,9 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +34,39 @@ func TestTheOldestEvidenceGivesWay(t *testing.T) {
 			t.Error("the oldest is kept")
 		}
 	}
+}
+
+// A file is read while the domain's act on its case changes the file's name.
+func TestEvidenceIsReadWhileItsCaseIsSettled(t *testing.T) {
+	c, _, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	conviction := Conviction{Origin: alpha, ID: "E1"}
+	if _, err := c.Add(conviction, []byte("{}"), false); err != nil {
+		t.Fatal(err)
+	}
+
+	var changes sync.WaitGroup
+
+	changes.Go(func() {
+		for range 2000 {
+			if err := errors.Join(c.Settle(&Pending{Conviction: conviction}), c.Reopen(alpha, "E1")); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+
+	for range 2000 {
+		if _, err := c.Read(alpha, "E1"); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+
+	changes.Wait()
 }
 
 // New evidence stays where all that is kept is from a time to come, as after a clock
