@@ -15,6 +15,7 @@ import (
 // Requirement: LOG-012
 func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 	d := newDrive(t)
+	d.at(0, Command{Peer: &peerBeta})
 	rid := d.register(1, ada, "agent", 600)
 
 	if out := d.at(2, Command{Erase: &Erase{rid}}); directory.ProblemOf(out.Err) != directory.Conflict {
@@ -63,8 +64,10 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 		t.Fatal("the backup has no such registration")
 	}
 
-	if loss := LossBy(d.state, old); loss.Removed > 0 {
-		t.Errorf("a restore is said to bring %d back", loss.Removed)
+	d.register(6, ada, "other", 600)
+
+	if loss, want := LossBy(d.state, old), (Loss{Made: 1}); loss != want {
+		t.Errorf("a restore loses %+v, want %+v", loss, want)
 	}
 
 	old.Succeed(d.state.Outline(), "a test", nil)

@@ -114,13 +114,13 @@ func LossBy(live, old *State) (loss Loss) {
 	both := 0
 
 	for reg := range old.registrations.regs.each() {
-		if len(reg.grants) > 0 {
-			loss.Exported++
-		}
-
 		// An erased registration does not come back, so it brings no change.
 		if live.erasures.Has(reg.entry.RID) {
 			continue
+		}
+
+		if len(reg.grants) > 0 {
+			loss.Exported++
 		}
 
 		now := live.registrations.regs.get(reg.entry.RID)
