@@ -25,18 +25,23 @@ type Explanation struct {
 // see it.
 var ErrUnknown = errors.New("discovery: no such registration")
 
+var errManyParts = directory.Refuse(directory.Unavailable, "policy shows parts of registrations in too many ways, so "+
+	"this one can't be ranked now; retry in a few minutes")
+
 // Explain explains why an entry of the view is found by a query, or why not. Its errors are
 // Find's, and ErrUnknown. An entry that the reader sees in part is ranked among the entries
 // with the same redaction.
 func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entry) (*Explanation, error) {
 	if query.Reader.Sees != nil {
 		sight, ok := query.Reader.Sees(entry)
-		if ok && sight != f.cfg.redaction {
-			f = f.as(sight)
+		if !ok {
+			return nil, ErrUnknown
 		}
 
-		if !ok || f == nil {
-			return nil, ErrUnknown
+		if sight != f.cfg.redaction {
+			if f = f.as(sight); f == nil {
+				return nil, errManyParts
+			}
 		}
 	}
 

@@ -26,6 +26,24 @@ func (w *world) explain(r discovery.Reader, request, name string) (*discovery.Ex
 	return w.finder.Explain(w.t.(*testing.T).Context(), discovery.Query{Request: req, Reader: r}, e)
 }
 
+// While the indexes for readers that see parts are all in use, a registration is not said to be unknown.
+//
+// Requirement: FIND-001
+func TestAnExplanationWithoutRoomIsRefused(t *testing.T) {
+	w := newWorld(t, nil, planner)
+
+	for i, member := range []string{"tags", "description", "examples", "owner", "labels"} {
+		reader := discovery.Reader{Key: member, Sees: func(*directory.Entry) (directory.Redaction, bool) {
+			return directory.Withhold(member), true
+		}}
+
+		_, err := w.explain(reader, `{"query":"plan a route"}`, planner.name)
+		if full := i == 4; full != (directory.ProblemOf(err) == directory.Unavailable) || !full && err != nil {
+			t.Errorf("the explanation for reader %d: %v", i+1, err)
+		}
+	}
+}
+
 // Why this one, and why not that one.
 func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 	w := newWorld(t, nil, planner, translator,
