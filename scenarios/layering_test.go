@@ -25,7 +25,8 @@ var layers = map[string][]string{
 	// floor 1
 	"directory": {"directory/strictjson"},
 	// many things by number, at little cost for the garbage collector
-	"directory/table": {},
+	"directory/table":   {},
+	"directory/durable": {}, // files that survive a loss of power
 	// overwrites what was deleted from a bbolt file
 	"directory/wipe": {},
 	// strict JSON: the gate for bytes from outside, and its writer
@@ -35,7 +36,7 @@ var layers = map[string][]string{
 	"directory/names":  {"directory"},
 	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
-	"directory/ledger": {"directory"},                                                      // Merkle logs on disk: entries, hashes, tiles, proofs
+	"directory/ledger": {"directory", "directory/durable"},                                 // Merkle logs on disk: entries, hashes, tiles, proofs
 	// statements, records, pages, heads, key documents
 	"directory/signed":        {"directory", "directory/strictjson"},
 	"directory/checkpoint":    {"directory"}, // texts of transparency logs: checkpoints, policies, proofs
@@ -59,7 +60,7 @@ var layers = map[string][]string{
 	"discovery/content":  {"directory", "discovery/analysis"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
 	"trust": {"directory", "directory/egress", "limit/certs", "trust/compact", "directory/signed",
-		"directory/strictjson", "directory/checkpoint"},
+		"directory/strictjson", "directory/checkpoint", "directory/durable"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
 		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/ledger",
@@ -69,7 +70,7 @@ var layers = map[string][]string{
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
 		"directory/strictjson", "directory/ledger"},
 	// a member's log, votes and snapshots
-	"consensus/disk": {},
+	"consensus/disk": {"directory/durable"},
 	// a backup's format, and salvage of a stopped member's disk
 	"consensus/backup": {"directory", "directory/index", "consensus/disk", "consensus/state"},
 	// messages between members
@@ -85,7 +86,8 @@ var layers = map[string][]string{
 		"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
 		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
 		"directory/span", "directory/checkpoint", "federation/mirror"},
-	"federation/mirror": {"directory", "directory/checkpoint", "directory/ledger", "federation/protocol"},
+	"federation/mirror": {"directory", "directory/checkpoint", "directory/durable", "directory/ledger",
+		"federation/protocol"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
 		"directory/sse", "directory/strictjson", "limit", "limit/certs", "directory/span"},
 	// rooms of gateway
@@ -110,7 +112,7 @@ var layers = map[string][]string{
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
 		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},
 	// evidence files on disk
-	"federation/evidence": {"directory"},
+	"federation/evidence": {"directory", "directory/durable"},
 	// agreements with peers
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// cosigns, and has cosigned: C2SP tlog-witness
@@ -202,18 +204,20 @@ var layers = map[string][]string{
 	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/webhook", "api", "api/client",
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
 		"directory/strictjson", "api/agents", "directory/names", "trust/card", "gateway", "gateway/crawl",
-		"gateway/probe"},
+		"gateway/probe", "directory/durable"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node/dnssd", "api/client", "trust",
 		"directory", "gateway", "gateway/probe", "directory/kinds", "trust/compact", "api/operator",
 		"directory/checkpoint", "node", "node/config", "node/doctor", "node/memory", "api/wire", "trust/policy",
-		"trust/audit", "node/metrics", "node/port", "directory/strictjson"},
+		"trust/audit", "node/metrics", "node/port", "directory/strictjson", "directory/durable"},
 	"cmd/roster/ledger": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/webhook", "api/client", "directory",
-		"directory/checkpoint", "directory/ledger", "trust"},
-	"cmd/roster/local":   {"cmd/roster/cli", "cmd/roster/connect", "node/dev", "trust", "node/config", "directory"},
+		"directory/checkpoint", "directory/durable", "directory/ledger"},
+	"cmd/roster/local": {"cmd/roster/cli", "cmd/roster/connect", "node/dev", "trust", "node/config", "directory",
+		"directory/durable"},
 	"cmd/roster/release": {"cmd/roster/cli", "cmd/roster/connect"},
 	// … and what these share
 	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "api/client/contract", "directory",
-		"directory/signed", "gateway", "directory/kinds", "trust", "trust/credentials", "directory/strictjson"},
+		"directory/signed", "gateway", "directory/kinds", "trust", "trust/credentials", "directory/strictjson",
+		"directory/durable"},
 	"cmd/roster/webhook": {"cmd/roster/cli", "api/client"},
 	// exit codes of their errors
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},

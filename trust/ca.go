@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
@@ -187,11 +188,11 @@ func WriteSVID(svid *x509svid.SVID, certFile, keyFile string) error {
 		return err
 	}
 
-	if err := WriteFile(keyFile, key, 0o600); err != nil {
+	if err := durable.WriteFile(keyFile, key, 0o600); err != nil {
 		return fmt.Errorf("write the SVID's key: %w", err)
 	}
 
-	if err := WriteFile(certFile, cert, 0o644); err != nil {
+	if err := durable.WriteFile(certFile, cert, 0o644); err != nil {
 		return fmt.Errorf("write the SVID: %w", err)
 	}
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -68,7 +69,7 @@ func MakeNextKey(dir string) (*NextKey, error) {
 // Use replaces the former key by the next one, on disk.
 func (k *NextKey) Use() (*Key, error) {
 	file := filepath.Join(k.dir, keyFile)
-	if err := rename(file+".next", file); err != nil {
+	if err := durable.Rename(file+".next", file); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
 
@@ -86,7 +87,8 @@ func makeKey(file string) (*Key, error) {
 		return nil, err
 	}
 
-	if err := WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := durable.WriteFile(file, text, 0o600); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
@@ -34,7 +35,7 @@ func TestBundleFollowsItsFile(t *testing.T) {
 			text = append(text, pem...)
 		}
 
-		must(t, WriteFile(bundle, text, 0o600))
+		must(t, durable.WriteFile(bundle, text, 0o600))
 	}
 	show := func(ca *CA) *x509svid.SVID {
 		t.Helper()

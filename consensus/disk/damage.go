@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -116,18 +117,8 @@ func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 		return fmt.Errorf("%w: %s has a log and %s is gone, which says whose it is", ErrDamaged, dir, path)
 	}
 
-	// The name comes by a rename, because half of it would look like damage.
-	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-
-	_, err = file.WriteString(node.String() + "\n")
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-
-	return os.Rename(path+".new", path)
+	// Half of the name would look like damage.
+	return durable.WriteFile(path, []byte(node.String()+"\n"), 0o600)
 }
 
 // A summedLog writes a checksum with each entry, in Extensions, and checks it when the

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // Epochs are the logs of a domain on disk: that of the epoch at hand, and those of former
@@ -174,7 +175,7 @@ func (e *Epochs) writeEnd(epoch uint64, tree Tree) error {
 	}
 
 	// A crash must not leave half an end: then the ended log could never be read again.
-	return WriteFile(e.endFile(epoch), data)
+	return durable.WriteFile(e.endFile(epoch), data, 0o600)
 }
 
 func (e *Epochs) readEnd(epoch uint64) (Tree, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -139,7 +140,7 @@ func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool
 		return false, ErrManyKept
 	}
 
-	if err := writeWhole(c.Path(conviction.Origin, conviction.ID, PendingSuffix), evidence); err != nil {
+	if err := durable.WriteFile(c.Path(conviction.Origin, conviction.ID, PendingSuffix), evidence, 0o600); err != nil {
 		return false, fmt.Errorf("federation: storing evidence: %w", err)
 	}
 
@@ -162,27 +163,6 @@ func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool
 	return true, nil
 }
 
-// writeWhole writes a file atomically: after a crash it is complete or absent.
-func writeWhole(path string, data []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "new-*")
-	if err != nil {
-		return err
-	}
-
-	_, err = file.Write(data)
-
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-
-	return err
-}
-
 // Pending returns the pending cases.
 func (c *Store) Pending() []*Pending {
 	c.mu.Lock()
@@ -201,7 +181,7 @@ func (c *Store) Settle(pending *Pending) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 
-	if err := os.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
+	if err := durable.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
 		c.Path(pending.Origin, pending.ID, KeptSuffix)); err != nil {
 		return fmt.Errorf("federation: %w", err)
 	}
@@ -246,7 +226,7 @@ func (c *Store) Reopen(td spiffeid.TrustDomain, id string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 
-	err := os.Rename(c.Path(td, id, KeptSuffix), c.Path(td, id, PendingSuffix))
+	err := durable.Rename(c.Path(td, id, KeptSuffix), c.Path(td, id, PendingSuffix))
 	// The file of a case that is not settled has that name already.
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("federation: %w", err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
@@ -436,7 +437,7 @@ func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.
 	}
 
 	file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
-	if err := ledger.WriteFile(file, []byte(text)); err != nil {
+	if err := durable.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 

@@ -24,7 +24,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/webhook"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // A delivery delivers the changes of a watch. Its file is a journal of the registrations as the receiver knows
@@ -173,7 +173,7 @@ func (d *delivery) compact() error {
 	}
 
 	// The file is replaced in one step, so that a crash leaves the old journal or the new one.
-	err := trust.WriteFile(d.name, text.Bytes(), 0o600)
+	err := durable.WriteFile(d.name, text.Bytes(), 0o600)
 	if err != nil {
 		return keepFailed(err)
 	}

@@ -8,6 +8,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -116,5 +117,5 @@ func (s *stapler) write(ctx context.Context, rid string) error {
 		return err
 	}
 
-	return trust.WriteFile(s.file, reply.Body, 0o644)
+	return durable.WriteFile(s.file, reply.Body, 0o644)
 }

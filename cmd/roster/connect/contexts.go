@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -226,13 +227,9 @@ func (s contextStore) write(saved contexts) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 
-	if err == nil {
-		err = os.WriteFile(path+".new", append(text, '\n'), 0o600)
-	}
-
 	// A command that reads meanwhile gets the old file or the new one as a whole.
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = durable.WriteFile(path, append(text, '\n'), 0o600)
 	}
 
 	if err != nil {

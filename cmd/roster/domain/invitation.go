@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // maxValidity bounds the validity of a token: a week.
@@ -77,7 +77,7 @@ func invite(
 	switch {
 	// The token is a secret, so its file is for the owner alone.
 	case out != "":
-		err = trust.WriteFile(out, []byte(invitation.Token+"\n"), 0o600)
+		err = durable.WriteFile(out, []byte(invitation.Token+"\n"), 0o600)
 
 	// The token stands alone on standard output, so that it can be redirected to a file.
 	case session.Format.IsTable():

@@ -16,7 +16,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory/checkpoint"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // Verdicts on a log (docs/cli.md, "Output").
@@ -294,7 +294,7 @@ extension of the earlier one, or not cosigned as the policy asks, 15 it is small
 
 			// Only a checkpoint that extends the kept one replaces it, so that no run forgets a break.
 			if keep {
-				if err := trust.WriteFile(args[0], []byte(note.String()), 0o644); err != nil {
+				if err := durable.WriteFile(args[0], []byte(note.String()), 0o644); err != nil {
 					return cli.Failed(cli.ExitFailed, "cannot keep the checkpoint: %w", err)
 				}
 			}

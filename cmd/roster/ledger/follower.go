@@ -21,7 +21,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // The types of entries that are few and change who speaks for a domain; the others are statements and
@@ -358,7 +358,7 @@ func (f *follower) judged(ctx context.Context, note *checkpoint.Note, err error)
 	notes.WriteString(note.String())
 
 	text := strconv.Itoa(verdict.Code) + " " + verdict.Message + "\n" + notes.String()
-	if err := trust.WriteFile(f.file+fileBroken, []byte(text), 0o644); err != nil {
+	if err := durable.WriteFile(f.file+fileBroken, []byte(text), 0o644); err != nil {
 		return cli.Failed(cli.ExitFailed, "cannot keep the verdict: %w", err)
 	}
 
@@ -473,7 +473,7 @@ func (f *follower) keep(note *checkpoint.Note) error {
 		return nil
 	}
 
-	if err := trust.WriteFile(f.file+fileCheckpoint, []byte(note.String()), 0o644); err != nil {
+	if err := durable.WriteFile(f.file+fileCheckpoint, []byte(note.String()), 0o644); err != nil {
 		return keepFailed(err)
 	}
 
@@ -485,7 +485,7 @@ func (f *follower) keep(note *checkpoint.Note) error {
 func (f *follower) writeSeen() error {
 	text, err := json.Marshal(f.seen, jsontext.Multiline(true))
 	if err == nil {
-		err = trust.WriteFile(f.file+fileSeen, append(text, '\n'), 0o644)
+		err = durable.WriteFile(f.file+fileSeen, append(text, '\n'), 0o644)
 	}
 
 	return keepFailed(err)

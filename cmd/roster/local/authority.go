@@ -13,7 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // DefaultDir is the directory of an authority without --dir.
@@ -255,7 +255,7 @@ func bundleCommand(session *connect.Session) *cobra.Command {
 			}
 
 			if out != "" {
-				return trust.WriteFile(out, bundle, 0o644)
+				return durable.WriteFile(out, bundle, 0o644)
 			}
 
 			_, err = session.Stdout.Write(bundle)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -91,8 +92,8 @@ func Create(dir string, td spiffeid.TrustDomain) (*Store, error) {
 		cert, key := store.ca.PEM()
 
 		// The key is written first, because Open takes a directory with a certificate for an authority.
-		err = errors.Join(trust.WriteFile(store.path(authorityKeyFile), key, 0o600),
-			trust.WriteFile(store.path(authorityCertFile), cert, 0o644))
+		err = errors.Join(durable.WriteFile(store.path(authorityKeyFile), key, 0o600),
+			durable.WriteFile(store.path(authorityCertFile), cert, 0o644))
 	}
 
 	if err != nil {
@@ -314,7 +315,7 @@ func (s *Store) save() error {
 		return err
 	}
 
-	return trust.WriteFile(s.path(issuedFile), append(list, '\n'), 0o600)
+	return durable.WriteFile(s.path(issuedFile), append(list, '\n'), 0o600)
 }
 
 // readCertificate returns the SPIFFE ID and the expiry of the first certificate in a PEM

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // A damaged certificate, one of another identity, or a file that can't be written stops the renewal of no
@@ -40,8 +40,8 @@ func TestAnSVIDThatCannotBeRenewedStopsNoOther(t *testing.T) {
 
 	// A directory in place of the key refuses the rename, also to root.
 	for _, err := range []error{
-		trust.WriteFile(issued["damaged"].Cert, []byte("damaged"), 0o644),
-		trust.WriteFile(issued["replaced"].Cert, good, 0o644),
+		durable.WriteFile(issued["damaged"].Cert, []byte("damaged"), 0o644),
+		durable.WriteFile(issued["replaced"].Cert, good, 0o644),
 		os.Remove(issued["unwritable"].Key), os.Mkdir(issued["unwritable"].Key, 0o700),
 		os.Remove(issued["removed"].Cert),
 	} {

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/node/config"
-	"github.com/roster-mesh/roster/trust"
 )
 
 //go:embed node.yaml
@@ -153,7 +153,7 @@ func (p *plan) writeConfig(m member) error {
 	}
 
 	file := filepath.Join(dir, configFile)
-	if err := trust.WriteFile(file, p.render(m), 0o644); err != nil {
+	if err := durable.WriteFile(file, p.render(m), 0o644); err != nil {
 		return err
 	}
 
@@ -182,7 +182,7 @@ func issue(ca *Store, dir, name string, request Request) error {
 		return err
 	}
 
-	return trust.WriteFile(filepath.Join(dir, bundleFile), ca.Bundle(), 0o644)
+	return durable.WriteFile(filepath.Join(dir, bundleFile), ca.Bundle(), 0o644)
 }
 
 // render returns the commented configuration of a member. It fills in the text by names:
