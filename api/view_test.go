@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"reflect"
@@ -151,6 +152,36 @@ func TestFederatedCopy(t *testing.T) {
 	brief := parse(t, render(s).AppendItem(nil, e, view.Options{Registrant: true, Brief: true}))["provenance"]
 	same(t, "brief provenance", brief, parse(t, []byte(`{"origin_authority": "beta.test", "revision": 17,
 		"expires_at": "2026-06-02T12:00:00.000Z", "verification": {"state": "verified"}}`)))
+}
+
+// A registration that only one node of its origin announces is shown as unconfirmed on every surface with provenance,
+// and no longer once another one does.
+//
+// Requirement: SEC-019
+func TestAnUnconfirmedAnnouncementIsShown(t *testing.T) {
+	e := entry(t, beta, "01JWNTC0000000000000000AD1", "foreign", 17, aDocument)
+	e.Received = &directory.Received{At: 1, From: beta, Key: "kid", CheckedAt: 2}
+
+	var at directory.Inclusion
+
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Logged = func(*directory.Entry) (directory.Inclusion, bool) { return at, false }
+	}, e)
+
+	for _, at.Unconfirmed = range []bool{true, false, true} {
+		list, _ := render(s).AppendItems(nil, []*directory.Entry{e}, view.Options{})
+
+		for surface, b := range map[string][]byte{
+			"the resource": render(s).AD().Append(nil, e, view.Options{}),
+			"the item":     render(s).AppendItem(nil, e, view.Options{}),
+			"brief":        render(s).AppendItem(nil, e, view.Options{Brief: true}),
+			"a list":       list,
+		} {
+			if shown := bytes.Contains(b, []byte(`"unconfirmed":true`)); shown != at.Unconfirmed {
+				t.Errorf("%s, unconfirmed %t: %s", surface, at.Unconfirmed, b)
+			}
+		}
+	}
 }
 
 // What an agent said of itself is shown with its registration on every surface, and

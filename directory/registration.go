@@ -222,6 +222,8 @@ type Inclusion struct {
 	At    int64 // when it was appended; Unix seconds
 	// Witnesses have cosigned a checkpoint that covers it; nil unless they are the required quorum.
 	Witnesses *Witnesses
+	// Unconfirmed is whether only one node of its origin, of several, has announced the registration for a while.
+	Unconfirmed bool
 }
 
 // Witnesses are those that have cosigned a checkpoint. They are never modified.

@@ -45,8 +45,9 @@ func (fl *follower) confirms(ctx context.Context, origin *replica.Origin) {
 		// The key document comes first: by a false one the other nodes' announcements don't hold.
 		contested, keysErr := fl.confirmKeys(ctx, origin)
 		heard, err := fl.confirm(ctx, origin)
+		err = errors.Join(keysErr, err, origin.NoteUnconfirmed(time.Now()))
 
-		if err := errors.Join(keysErr, err); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			fl.cfg.Logger.Debug("confirming announcements failed", "origin", origin.Domain.Name(), "err", err)
 		}
 

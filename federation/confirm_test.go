@@ -630,3 +630,45 @@ func TestAPeerGoesOnWhileItsNodesDo(t *testing.T) {
 		goesOn(false, "no node answers")
 	})
 }
+
+// A registration that only one node of its origin announces is shown as unconfirmed after a minute, and counted,
+// until another node announces it too.
+//
+// Requirement: SEC-019
+func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		known := b.origin.register("known", 36000)
+		b.follows()
+		time.Sleep(2 * time.Minute)
+
+		b.world.cutOff(func(_, to string) bool { return to != b.nodes[0].base })
+
+		alone := b.origin.register("alone", 36000)
+		eventually(t, time.Minute, "in step", b.inStep)
+
+		check := func(when string, counted int, unconfirmed ...directory.RID) {
+			t.Helper()
+
+			for _, rid := range []directory.RID{known, alone} {
+				at, _ := b.beta.Logged(b.beta.shown(alpha)[rid])
+				if at.Unconfirmed != slices.Contains(unconfirmed, rid) {
+					t.Errorf("%s, %s is shown as unconfirmed: %t", when, rid, at.Unconfirmed)
+				}
+			}
+
+			if got := b.beta.Peers()[0].Unconfirmed; got != counted {
+				t.Errorf("%s, %d registrations are counted, want %d", when, got, counted)
+			}
+		}
+
+		time.Sleep(30 * time.Second)
+		check("within a minute", 0)
+		time.Sleep(3 * time.Minute)
+		check("after a minute", 1, alone)
+
+		b.world.cutOff(nil)
+		time.Sleep(2 * time.Minute)
+		check("once another node answers", 0)
+	})
+}

@@ -82,6 +82,10 @@ func (m *Mesh) Logged(e *directory.Entry) (at directory.Inclusion, ok bool) {
 	}
 
 	at = directory.Inclusion{Index: e.Received.Leaf, At: e.UpdatedAt / 1000}
+	if origin := m.origins.Get(e.Origin); origin != nil {
+		at.Unconfirmed = origin.IsUnconfirmed(e, time.Now())
+	}
+
 	if at.Log, ok = m.mirrors.Includes(e.Origin, at.Index, e.Received.H); ok {
 		at.Witnesses = m.mirrors.Witnesses(e.Origin, at.Index)
 	}

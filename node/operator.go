@@ -172,6 +172,8 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.UnreachableSince = status.SilentSince.UTC()
 	peer.StatedAddresses = status.Stated
 
+	peer.Unconfirmed = status.Unconfirmed
+
 	for _, node := range status.Doubtful {
 		peer.ContradictedNodes = append(peer.ContradictedNodes, wire.ContradictedNode{
 			Node: node.Node.String(), Key: node.Key, Verdict: node.Verdict(), Reason: node.What,

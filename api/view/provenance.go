@@ -150,6 +150,9 @@ func (r *Renderer) appendLogged(data []byte, entry *directory.Entry, opt Options
 	}
 
 	at, logged := r.logged(entry)
+	if at.Unconfirmed {
+		data = response.AppendBool(data, "unconfirmed", true)
+	}
 
 	data = response.AppendBool(data, "logged", logged)
 

@@ -145,7 +145,8 @@ type Verification struct {
 	// State is local for a registration of the directory's own domain, and verified
 	// for one of another domain whose signature holds.
 	State string `json:"state"`
-	// Unconfirmed is whether it was restored from a backup and not refreshed since.
+	// Unconfirmed is whether it was restored from a backup and not refreshed since; of another domain
+	// whether only one of that domain's nodes has announced it for over a minute.
 	Unconfirmed bool `json:"unconfirmed"`
 	// Disputed is whether its origin contradicted itself and is frozen.
 	Disputed bool `json:"disputed"`

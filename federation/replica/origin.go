@@ -52,6 +52,9 @@ type Origin struct {
 	// summary is the part that readers see of the fields that mu guards; never nil.
 	summary atomic.Pointer[summary]
 
+	// open is nil if nothing is unconfirmed.
+	open atomic.Pointer[unconfirmedState]
+
 	// change orders changes on disk and in memory. It is the only lock that is held over
 	// disk I/O, and is taken before mu. A change replaces the feeds' streams and their
 	// contents while both are held, so the holder of either may read them.

@@ -54,6 +54,9 @@ type PeerStatus struct {
 	// Doubtful are the nodes of the peer whose word other nodes of it contradict.
 	Doubtful []Doubtful
 
+	// Unconfirmed counts the registrations that only one node of the peer has announced for a minute or longer.
+	Unconfirmed int
+
 	// Stated are the addresses at which nodes of the peer say that they are reached, and which the
 	// peering doesn't name.
 	Stated []string

@@ -142,6 +142,10 @@ func (o *Origin) Status() PeerStatus {
 	status.Stated = o.Contacts.Stated()
 	status.Doubtful = o.doubtful(now)
 
+	if open := o.open.Load(); open != nil {
+		status.Unconfirmed = open.entries
+	}
+
 	// Causes come before their consequences: the head of a silent peer grows old too.
 	switch {
 	case peering.State == "":

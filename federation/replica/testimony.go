@@ -54,6 +54,67 @@ type statedPosition struct {
 	kind doubtKind // of a contradiction: doubtPosition, or doubtKeys for the issue of a key document
 }
 
+// unconfirmedAfter is how long after it was announced a change is shown as unconfirmed.
+const unconfirmedAfter = time.Minute
+
+// unconfirmedState is the part of an origin's streams that no second node has confirmed, for readers.
+type unconfirmedState struct {
+	streams [2]UnconfirmedStream // in the order of Feeds
+	entries int                  // that were announced longer than unconfirmedAfter ago
+}
+
+// IsUnconfirmed reports whether only one node of the origin has announced the last change of an entry, for a while.
+func (o *Origin) IsUnconfirmed(e *directory.Entry, now time.Time) bool {
+	open := o.open.Load()
+	if open == nil || now.Sub(time.UnixMilli(e.Received.CheckedAt)) < unconfirmedAfter {
+		return false
+	}
+
+	stream := &open.streams[0]
+	if e.Received.Private {
+		stream = &open.streams[1]
+	}
+
+	return stream.has(e.Revision)
+}
+
+func (s *UnconfirmedStream) has(revision uint64) bool {
+	return s.Since < revision && revision <= s.UpTo
+}
+
+// NoteUnconfirmed lets readers see which entries are unconfirmed, and counts them.
+func (o *Origin) NoteUnconfirmed(now time.Time) error {
+	found, is, err := o.Unconfirmed()
+	if err != nil || !is {
+		o.open.Store(nil)
+		return err
+	}
+
+	noted := unconfirmedState{streams: found.Streams}
+
+	for i := range noted.streams {
+		stream := &noted.streams[i]
+
+		// Nothing is read of a stream that is confirmed. Readers of the file must not last long.
+		for after, more := []byte(nil), stream.Since < stream.UpTo; more && err == nil; {
+			after, more, err = o.Store.EntriesAfter(stream.ID, after, store.FillBatch,
+				func(_ *store.Tx, _ directory.RID, held *store.Entry) error {
+					checked := time.UnixMilli(held.CheckedAt)
+					if stream.has(held.Revision) && held.Record == store.RecordHeld &&
+						now.Sub(checked) >= unconfirmedAfter {
+						noted.entries++
+					}
+
+					return nil
+				})
+		}
+	}
+
+	o.open.Store(&noted)
+
+	return err
+}
+
 // Unconfirmed returns the announcements that no second node of the origin has confirmed yet. It is
 // false if all are confirmed, and if the origin has no second node.
 func (o *Origin) Unconfirmed() (Unconfirmed, bool, error) {

@@ -117,6 +117,9 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return float64(s.Store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
 		value(func(s *snapshot) float64 { leaves, _ := s.Store.Ledger(); return float64(leaves) })),
+	gauge("ledger_incomplete", "1 while entries of the own domain's ledger are missing or damaged on this node, "+
+		"which asks the other members for them, else 0.",
+		value(func(s *snapshot) float64 { return oneIf(!s.Store.Logs.Whole()) })),
 	gauge("ledger_cosigned_leaves", "Leaves of the own domain's ledger under the newest checkpoint that its witnesses "+
 		"have cosigned; absent while none are asked for.", (*snapshot).cosignedLeaves),
 	gauge("clock_skew_seconds", "Time by which this node's clock is ahead of its leader's, or behind if negative, "+
@@ -203,6 +206,9 @@ var stateMetrics = []stateMetric{
 		"by what this node makes "+
 		"of it: it refuses their word (distrusted), or too few nodes answer to tell who is right (undecided). The key "+
 		"of one may be stolen. Absent for none.", (*snapshot).contradictedNodes, "origin", "verdict"),
+	gauge("federation_unconfirmed", "Registrations of a peer that only one of its nodes has announced for over a "+
+		"minute. The key of that node may be stolen. Absent for none.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(p.Unconfirmed) }), "origin"),
 	gauge("federation_shed", "1 while the registrations of a peer are not shown, because this node is short of "+
 		"memory; absent at other times.",
 		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return oneIf(p.Shed) }), "origin"),

@@ -277,6 +277,8 @@ func addRegistrant(add func(by, member, value string), provenance apiclient.Prov
 // verificationState returns the state of verification and the doubts about it.
 func verificationState(p apiclient.Provenance) string {
 	switch verification := p.Verification; {
+	case verification.Unconfirmed && verification.State != "local":
+		return verification.State + ", unconfirmed: only one node of its origin announces it"
 	case verification.Unconfirmed:
 		return verification.State + ", unconfirmed: hidden from peers until its owner refreshes it"
 	case verification.Disputed:

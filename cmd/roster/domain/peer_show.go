@@ -197,6 +197,11 @@ func addPeerHoldings(t *fieldTable, peer *apiclient.Peer) {
 	t.add("bytes", usageOfLimit(peer.Bytes, peer.BytesLimit))
 	t.add("records missing", fmt.Sprint(peer.Missing))
 	t.add("records over quota", fmt.Sprint(peer.OverQuota))
+
+	if peer.Unconfirmed > 0 {
+		t.add("records unconfirmed", fmt.Sprintf("%d; only one of its nodes announces them", peer.Unconfirmed))
+	}
+
 	t.add("unsupported", peer.Unsupported)
 	t.addCounts("records of unsupported format", peer.Unopened)
 }
