@@ -20,6 +20,8 @@ type ledgerComparer struct {
 	member *member
 	logs   *Ledger
 	next   int // of the other members, in turn
+
+	epoch, agreed uint64 // the largest size of the epoch's log at which a member has agreed
 }
 
 func (c *ledgerComparer) run() {
@@ -127,8 +129,17 @@ func (c *ledgerComparer) agrees(to Member) (bool, error) {
 		return false, err
 	}
 
+	return c.same(epoch, tree.Size, &answer)
+}
+
+// same reports whether an answer has the tree of this member's log, which had a size when it was asked.
+func (c *ledgerComparer) same(epoch, size uint64, answer *message.RootAnswer) (bool, error) {
+	// Each log agrees with a beginning that was compared before: a member that answers no more says nothing of
+	// what this one has appended since.
+	old := epoch == c.epoch && answer.Size <= c.agreed && c.agreed < size
+
 	// A member with a longer log answers at this size. Only a false one names a larger size.
-	if answer.Size == 0 || answer.Size > tree.Size {
+	if answer.Size == 0 || answer.Size > size || old {
 		return false, errIncomparable
 	}
 
@@ -139,8 +150,17 @@ func (c *ledgerComparer) agrees(to Member) (bool, error) {
 	}
 
 	root, err := log.Root(tree, answer.Size)
+	if err != nil || root != answer.Root {
+		return false, err
+	}
 
-	return root == answer.Root, err
+	if epoch != c.epoch {
+		c.epoch, c.agreed = epoch, 0
+	}
+
+	c.agreed = max(c.agreed, answer.Size)
+
+	return true, nil
 }
 
 // answer answers another member's question for the tree of a log: at a size, or at this member's smaller one.

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -640,6 +641,47 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 			want := []ledger.Entry{ledger.EntryOf(ledger.Bundle, []byte{1}), ledger.EntryOf(ledger.Bundle, []byte{2})}
 			if !slices.Equal(bundles, want) || len(heads) != 1 || s.AuditDue() == (s == d.nodes[follower]) {
 				t.Errorf("%s has bundles %x and audit heads %x", s.cfg.Node, bundles, heads)
+			}
+		}
+	})
+}
+
+// A member that answers a comparison with a beginning of the log that was compared before confirms nothing, so it
+// can't hide by it that its log has become another one.
+//
+// Requirement: LOG-003
+func TestABeginningComparedBeforeConfirmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		s := d.nodes[0]
+		epoch, first := s.Logs.Tree()
+
+		answer := &message.RootAnswer{Size: first.Size, Root: first.Root}
+		if same, err := s.comparer.same(epoch, first.Size, answer); !same {
+			t.Fatalf("the same tree: %t, %v", same, err)
+		}
+
+		if _, err := s.Register(t.Context(), put(t, ada, "agent", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		_, now := s.Logs.Tree()
+		for _, step := range []struct {
+			answer ledger.Tree
+			same   bool
+			err    error
+		}{
+			{first, false, errIncomparable},
+			{ledger.Tree{Size: now.Size, Root: directory.Hash{1}}, false, nil},
+			{now, true, nil},
+		} {
+			answer := &message.RootAnswer{Size: step.answer.Size, Root: step.answer.Root}
+
+			same, err := s.comparer.same(epoch, now.Size, answer)
+			if same != step.same || !errors.Is(err, step.err) {
+				t.Errorf("an answer at %d of %d: %t, %v", step.answer.Size, now.Size, same, err)
 			}
 		}
 	})
