@@ -44,6 +44,7 @@ var ordinary = []string{
 	"failed to heartbeat to", "failed to appendEntries to", "failed to start pipeline replication",
 	"aborting pipeline replication", "pipelining replication", "appendEntries rejected", "failed to get previous log",
 	"not part of stable configuration", "no known peers", "skipping application of old log",
+	"peer has newer term", "new leader elected, stepping down", "failed to pipeline appendEntries",
 }
 
 // connectionLines are about connections of members. They are ordinary if the connection ended, as when

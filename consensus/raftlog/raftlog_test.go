@@ -53,6 +53,7 @@ func TestTheEndOfAConnectionIsOrdinary(t *testing.T) {
 	log.Error("failed to decode incoming command", "error", closed)
 	log.Error("failed to flush response", "error", &net.OpError{Op: "write", Err: syscall.EPIPE})
 	log.Warn("failed to contact", "server-id", "10.0.0.2:8402", "time", time.Second)
+	log.Error("peer has newer term, stopping replication", "peer", "10.0.0.2:8402") // after each transfer
 
 	if out.Len() > 0 {
 		t.Errorf("the log is\n%s", &out)
