@@ -42,6 +42,7 @@ type hashReader struct{ log *Log }
 // ReadHashes implements tlog.HashReader.
 func (r hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	hashes := make([]tlog.Hash, len(indexes))
+	groups := make([]group, len(r.log.hashes))
 
 	for i, index := range indexes {
 		level, n := tlog.SplitStoredHashIndex(index)
@@ -51,7 +52,7 @@ func (r hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 			return nil, ErrIncomplete
 		}
 
-		run, err := r.log.hashes[column].read(uint64(n)<<below, uint64(n+1)<<below)
+		run, err := groups[column].run(r.log.hashes[column], uint64(n)<<below, uint64(n+1)<<below)
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +61,33 @@ func (r hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	}
 
 	return hashes, nil
+}
+
+// A group is the fanout values of a column that complete one of the next. The hashes of a proof that come
+// from one column are of one group, so that it is read once.
+type group struct {
+	first  uint64
+	values []byte
+}
+
+// run returns the values of [from, to), which are of one group of the column.
+func (g *group) run(c *column, from, to uint64) ([]byte, error) {
+	if to > c.n {
+		return c.read(from, to) // which fails
+	}
+
+	if first := from &^ (fanout - 1); g.values == nil || g.first != first {
+		values, err := c.read(first, min(first+fanout, c.n))
+		if err != nil {
+			return nil, err
+		}
+
+		g.first, g.values = first, values
+	}
+
+	width := uint64(c.width)
+
+	return g.values[(from-g.first)*width : (to-g.first)*width], nil
 }
 
 // Height implements tlog.TileReader.
