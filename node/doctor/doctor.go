@@ -442,7 +442,7 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 			check,
 			StatusOK,
 			"",
-			"%d registrations with %d bytes of documents, of %d owners",
+			"registrations: %d, bytes of their documents: %d, owners: %d",
 			status.Registrations,
 			status.Bytes,
 			status.Owners,

@@ -77,7 +77,7 @@ func TestTheDoctorComparesAddresses(t *testing.T) {
 // Requirement: FORM-005
 func TestTheDoctorWarnsOfQuotas(t *testing.T) {
 	for want, s := range map[string]wire.QuotaStatus{
-		"ok 5 registrations with 70 bytes": {Registrations: 5, RegistrationsLimit: 10, Bytes: 70,
+		"ok registrations: 5, bytes of their documents: 70": {Registrations: 5, RegistrationsLimit: 10, Bytes: 70,
 			BytesLimit: 100, LargestShare: .5},
 		"ok no limit": {Registrations: 5, Bytes: 70},
 		"warning 95 % of limits.bytes_per_domain": {Registrations: 5, RegistrationsLimit: 10, Bytes: 95,
@@ -90,7 +90,7 @@ func TestTheDoctorWarnsOfQuotas(t *testing.T) {
 
 		status, text, _ := strings.Cut(want, " ")
 		if text == "no limit" {
-			text = "5 registrations"
+			text = "registrations: 5"
 		}
 
 		if len(d.findings) != 1 || d.findings[0].Status != status || !strings.Contains(d.findings[0].Found, text) {

@@ -184,7 +184,7 @@ func saveFile(
 		protection = fmt.Sprintf("encrypted, recipients: %d", len(recipients))
 	}
 
-	console.Note("saved %s at %s: %d registrations, %d bytes, %s",
+	console.Note("saved %s at %s (registrations: %d, bytes: %d, %s)",
 		info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
 
 	if console.Format.IsTable() {

@@ -115,7 +115,7 @@ func validateConfig(session *connect.Session, file string) error {
 		return err
 	}
 
-	session.Note("%s is valid: a node of %s with %d members. To check the files, ports and clocks that it names:",
+	session.Note("%s is valid: a node of %s, members: %d. To check the files, ports and clocks that it names:",
 		file, cfg.TrustDomain.Name(), len(cfg.Members))
 	session.Note("  %s", session.CommandLine("doctor", "--config", file))
 
