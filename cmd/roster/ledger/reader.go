@@ -142,7 +142,7 @@ func judge(text string, policy *checkpoint.Policy) (*checkpoint.Note, checkpoint
 		return nil, found, cli.Failed(cli.ExitFormat, "the checkpoint of %s: %w", note.Origin, err)
 	case len(found.Logs) == 0:
 		return nil, found, cli.Failed(cli.ExitKey, "no log of the policy signed the checkpoint of %s", note.Origin).
-			WithHint("The policy needs a line \"log VKEY\" for each key of the log, as \"roster log policy\" prints them.")
+			WithHint("The policy needs a line \"log VKEY\" for each key of the log; \"roster log policy\" prints them.")
 	case !found.Quorum:
 		return nil, found, cli.Failed(exitInclusion, "the checkpoint of %s is not cosigned by the policy's quorum, %s",
 			note.Origin, policy.Quorum)
