@@ -329,6 +329,18 @@ func TestAnAgentsStatusIsTheAgents(t *testing.T) {
 	}
 }
 
+// A caller whose token is refused may need another token, and not a certificate.
+func TestARefusedCallerLearnsOfBothCredentials(t *testing.T) {
+	w := newWorld(t, problem(401, "unauthenticated", "it has expired"))
+
+	_, _, notes := w.run("lookup")
+	for _, flag := range []string{"--cert", "--token-file", "--wit"} {
+		if !strings.Contains(notes, flag) {
+			t.Errorf("%s is not in %s", flag, notes)
+		}
+	}
+}
+
 // With -o json a failure is one object on standard error, with all faults of a document; with a
 // table it is text.
 //

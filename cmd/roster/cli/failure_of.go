@@ -69,8 +69,8 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	case problem == "" && response.Status != http.StatusMultipleChoices:
 		failure.Hint = hintForeign
 	case response.Status == http.StatusUnauthorized:
-		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of " +
-			"its peers."
+		failure.Hint = "Authenticate with --cert and --key, an X.509-SVID of the directory's domain or of one of " +
+			"its peers, or with a token that the directory accepts: --token-file or --wit."
 	case problem == directory.PositionLost:
 		failure.Hint = "A restore of the domain lost that write. Read without --min; if the write matters, repeat it."
 	case problem == directory.NameTaken:
