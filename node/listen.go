@@ -83,8 +83,8 @@ const drainTimeout = 3 * time.Second
 const togetherTime = 250 * time.Millisecond
 
 // answerGrace is how long an answer may take that is under way when the authority of its client is
-// dropped: a former peer, for one, whose bundle is removed, waits for the answer to its farewell.
-// New requests are refused at once.
+// dropped: a former peer, for one, whose bundle is removed, waits for the answer to its farewell. Requests on
+// its connections are answered until then, so that a rotation refuses none; new handshakes are refused at once.
 const answerGrace = 5 * time.Second
 
 // followBundles ends connections by certificates of authorities that a bundle no longer has, those

