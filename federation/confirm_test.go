@@ -175,6 +175,41 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 			})
 			b.origin.register("later", 3600)
 		},
+		"an end of another's registration, twice": func(b *threeNodes, thief *site, rids []directory.RID) {
+			for range 2 {
+				b.says(thief, func(p *signed.Page) {
+					p.To, p.At = p.From+1, p.From+1
+					p.Digests = []signed.Digest{{RID: rids[0], Revision: p.At, Op: signed.OpEnd, H: directory.Hash{1}}}
+				})
+			}
+
+			// The domain's own revisions at these places announce nothing, and so contradict nothing.
+			for range 3 {
+				b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
+			}
+		},
+		"an end of what is confirmed, while the nodes are asked": func(b *threeNodes, thief *site,
+			rids []directory.RID) {
+			var open replica.Unconfirmed
+
+			origin := b.beta.origins.Get(alpha)
+
+			b.origin.register("later", 3600)
+			eventually(b.T, time.Minute, "one node alone has announced it", func() (is bool) {
+				open, is, _ = origin.Unconfirmed()
+				return is && open.Streams[0].Since < open.Streams[0].UpTo
+			})
+			b.says(thief, func(p *signed.Page) {
+				p.From, p.To, p.At = 0, p.At+1, p.At+1
+				p.Digests = []signed.Digest{{RID: rids[0], Revision: open.Streams[0].Since - 1, Op: signed.OpEnd,
+					H: directory.Hash{1}}}
+			})
+
+			_, err := origin.Hear(open, []replica.Testimony{{Node: b.nodes[1].cfg.Node, At: b.origin.Position(),
+				Claims: [2]*replica.Claims{{Since: open.Streams[0].Since, UpTo: open.Streams[0].UpTo}}}}, true, time.Now())
+			must(b.T, err)
+			b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
+		},
 		"a change that is left out": func(b *threeNodes, thief *site, rids []directory.RID) {
 			b.says(thief, func(p *signed.Page) { p.To, p.At = p.At+2, p.At+2 })
 			b.origin.remove(rids[1])

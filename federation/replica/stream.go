@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -25,7 +26,7 @@ type Stream struct {
 // An endedEntry is an entry that an end or a drop removed. Its origin announces the end until the deadline
 // and longer (rule G4), so until then the other nodes' silence contradicts it.
 type endedEntry struct {
-	revision uint64 // of the end
+	revision uint64 // of its last end
 	deadline int64  // of the entry, in Unix seconds
 }
 
@@ -33,12 +34,21 @@ type endedEntry struct {
 // that are is enough to distrust its node.
 const maxEnded = 4096
 
-// noteEnds notes the entries that a page ended before their deadline. It isn't on disk, so ends that were
-// unconfirmed when this node stopped are not compared.
+// noteEnds notes the entries that a page ended before their deadline. A second end of one removes nothing, and is
+// compared all the same. It isn't on disk, so ends that were unconfirmed when this node stopped are not compared.
 func (st *Stream) noteEnds(effects []effect, now time.Time) {
 	for _, e := range effects {
-		if !e.digest.Live() && now.Before(time.Unix(e.ended, 0)) && len(st.ended) < maxEnded {
-			st.ended[e.digest.RID] = endedEntry{e.digest.Revision, e.ended}
+		if e.digest.Live() {
+			delete(st.ended, e.digest.RID)
+			continue
+		}
+
+		noted, again := st.ended[e.digest.RID]
+		noted.revision = max(noted.revision, e.digest.Revision)
+		noted.deadline = cmp.Or(e.ended, noted.deadline)
+
+		if now.Before(time.Unix(noted.deadline, 0)) && (again || len(st.ended) < maxEnded) {
+			st.ended[e.digest.RID] = noted
 		}
 	}
 }

@@ -288,9 +288,7 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 		return nil, 0, nil
 	}
 
-	st := feed.Newest()
-	st.forgetEnds(stream.Since, now)
-	w.ended = st.ended
+	w.held = feed.Newest()
 
 	err = o.Store.Read(stream.ID, w.compare)
 	if errors.Is(err, errIncomparable) {
@@ -324,7 +322,7 @@ var errIncomparable = errors.New("the stream can't be compared")
 type witnesses struct {
 	origin *Origin
 	stream UnconfirmedStream
-	ended  map[directory.RID]endedEntry
+	held   *Stream                 // by this node
 	claims map[spiffeid.ID]*Claims // by node
 	now    time.Time
 
@@ -353,6 +351,8 @@ func (w *witnesses) compare(t *store.Tx) error {
 	if t.Confirmed() != w.stream.Since {
 		return errIncomparable
 	}
+
+	w.held.forgetEnds(w.stream.Since, w.now)
 
 	w.upTo = t.State.Watermark
 	if err := t.PagesAfter(w.stream.Since, w.add); err != nil {
@@ -428,7 +428,7 @@ func (w *witnesses) compareHeld(t *store.Tx, rid directory.RID, mine heldDigest)
 		if held == nil || held.Revision != mine.Revision || !w.now.Before(time.Unix(held.Deadline, 0)) {
 			return nil // it was removed or replaced meanwhile
 		}
-	} else if ended, is := w.ended[rid]; !is || ended.revision != mine.Revision {
+	} else if _, is := w.held.ended[rid]; !is {
 		return nil // it removed nothing, or the entry would have expired
 	}
 
