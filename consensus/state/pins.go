@@ -48,10 +48,13 @@ type auditPin struct {
 // HasBundle reports whether the bundle that was pinned last has a hash.
 func (p *Pins) HasBundle(bundle directory.Hash) bool { return p.bundle == bundle }
 
-// AuditDue reports whether a member's audit log can be pinned again.
+// AuditDue reports whether a member's audit log can be pinned again. A pin of the future is of before a step of the
+// clocks (rule T2), and delays none.
 func (p *Pins) AuditDue(node spiffeid.ID) bool {
 	at, known := p.audited[node]
-	return !known || p.history.now/1000-at >= auditPinEvery
+	since := p.history.now/1000 - at
+
+	return !known || since < 0 || since >= auditPinEvery
 }
 
 // Check refuses a pin that is malformed, repeats the last one, or comes too early.

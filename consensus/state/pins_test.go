@@ -50,6 +50,8 @@ func TestFactsArePinnedOnce(t *testing.T) {
 		{"a bundle beyond the bound", 5, Pin{Bundle: make([]byte, maxBundle+1)}, ledger.Entry{}},
 		{"the audit log of the next day", 4 + day, Pin{Node: node, Lines: 9, Head: head},
 			ledger.EntryOf(ledger.AuditHead, payload(9, 4+day))},
+		{"the audit log after the clocks were set back", 4 - 30*day, Pin{Node: node, Lines: 10, Head: head},
+			ledger.EntryOf(ledger.AuditHead, payload(10, 4-30*day))},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			before, _ := d.state.history.Ledger()
