@@ -65,10 +65,8 @@ func (fl *follower) confirm(ctx context.Context, origin *replica.Origin) (heard 
 		return err == nil, err
 	}
 
-	ask := func(ctx context.Context, node protocol.Node) (spiffeid.ID, replica.Testimony, error) {
-		testimony, err := fl.askNode(ctx, origin, open, node)
-
-		return testimony.Node, testimony, err
+	ask := func(ctx context.Context, node protocol.Node) (replica.Testimony, error) {
+		return fl.askNode(ctx, origin, open, node)
 	}
 
 	nodes := confirmers(origin)
@@ -96,12 +94,11 @@ func (fl *follower) confirmKeys(ctx context.Context, origin *replica.Origin) (co
 		return false, nil
 	}
 
-	all := askNodes(ctx, fl, origin, nodes, func(ctx context.Context, node protocol.Node) (spiffeid.ID,
-		replica.KeyTestimony, error) {
-		testimony, err := fl.askKeys(ctx, origin, node)
+	ask := func(ctx context.Context, node protocol.Node) (replica.KeyTestimony, error) {
+		return fl.askKeys(ctx, origin, node)
+	}
 
-		return testimony.Node, testimony, err
-	})
+	all := askNodes(ctx, fl, origin, nodes, ask)
 	settled, err := origin.HearKeys(issued, all, time.Now())
 
 	return !settled && len(all) > 1, err
@@ -115,9 +112,15 @@ func confirmers(origin *replica.Origin) []protocol.Node {
 	return nodes[:min(len(nodes), confirmMost)]
 }
 
-// askNodes asks nodes at once, and returns one testimony of each key's node that answered.
-func askNodes[T any](ctx context.Context, fl *follower, origin *replica.Origin, nodes []protocol.Node,
-	ask func(context.Context, protocol.Node) (spiffeid.ID, T, error)) []T {
+// A statement is signed by a node of the origin at a position.
+type statement interface {
+	Stated() (by spiffeid.ID, at directory.Position)
+}
+
+// askNodes asks nodes at once, and returns the newest testimony of each key's node that answered: any node can
+// repeat another's former one.
+func askNodes[T statement](ctx context.Context, fl *follower, origin *replica.Origin, nodes []protocol.Node,
+	ask func(context.Context, protocol.Node) (T, error)) []T {
 	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(confirmTime))
 	defer cancel()
 
@@ -130,7 +133,7 @@ func askNodes[T any](ctx context.Context, fl *follower, origin *replica.Origin, 
 
 	for _, node := range nodes {
 		asking.Go(func() {
-			signer, testimony, err := ask(ctx, node)
+			testimony, err := ask(ctx, node)
 			if err != nil {
 				fl.cfg.Logger.Debug("a node confirmed nothing", "origin", origin.Domain.Name(), "node", node.Base,
 					"err", err)
@@ -140,6 +143,13 @@ func askNodes[T any](ctx context.Context, fl *follower, origin *replica.Origin, 
 
 			mu.Lock()
 			defer mu.Unlock()
+
+			signer, at := testimony.Stated()
+			if held, is := by[signer]; is {
+				if _, last := held.Stated(); !last.Before(at) {
+					return
+				}
+			}
 
 			by[signer] = testimony
 		})
@@ -219,7 +229,7 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 			continue
 		}
 
-		testimony.Claims[i], err = fl.claims(ctx, origin, stream, node, testimony)
+		testimony.Claims[i], err = fl.claims(ctx, origin, stream, node, testimony, stated.head.Tip)
 		if err != nil {
 			return testimony, err
 		}
@@ -228,9 +238,10 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 	return testimony, nil
 }
 
-// claims pulls the pages of a stream that a node signed, up to the bounds of one round.
+// claims pulls the pages of a stream that a node signed, up to the bounds of one round. tip is that of the mesh's
+// stream by the node's head.
 func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream replica.UnconfirmedStream,
-	node protocol.Node, by replica.Testimony) (*replica.Claims, error) {
+	node protocol.Node, by replica.Testimony, tip uint64) (*replica.Claims, error) {
 	claims := &replica.Claims{Since: stream.Since, UpTo: stream.Since,
 		Entries: map[directory.RID]signed.Digest{}}
 
@@ -241,6 +252,11 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 		}
 
 		if text == "" { // nothing has changed since; the head is from before that answer
+			// This answer is not signed, so another node may give it with a head of this one.
+			if stream.ID.Audience == directory.Mesh && tip > claims.UpTo {
+				return nil, errGap
+			}
+
 			claims.UpTo = max(claims.UpTo, by.At.Revision)
 
 			break

@@ -206,7 +206,8 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 			})
 
 			_, err := origin.Hear(open, []replica.Testimony{{Node: b.nodes[1].cfg.Node, At: b.origin.Position(),
-				Claims: [2]*replica.Claims{{Since: open.Streams[0].Since, UpTo: open.Streams[0].UpTo}}}}, true, time.Now())
+				Claims: [2]*replica.Claims{{Since: open.Streams[0].Since, UpTo: open.Streams[0].UpTo}}}},
+				true, time.Now())
 			must(b.T, err)
 			b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
 		},
@@ -367,6 +368,99 @@ func TestANewKeyDocumentNeedsTimeToReachAllNodes(t *testing.T) {
 
 		if len(b.contested) > 0 {
 			t.Errorf("distrusted are %+v", b.contested)
+		}
+	})
+}
+
+// repeater is a second address that a thief of a node's key states: there it repeats other nodes' statements.
+func (b *threeNodes) repeater(thief *site) *site {
+	b.Helper()
+	second := b.world.open(b.T, b.TempDir(), 4, b.origin, active(beta, 1))
+	b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys, second.keys)
+	b.beta.origins.Get(alpha).Contacts.State(thief.cfg.Node, second.base)
+	time.Sleep(time.Minute)
+
+	return second
+}
+
+// The former key document and head of a node, which a thief repeats after the node's own answer, have no other node
+// distrusted.
+//
+// Requirement: SEC-019
+func TestAnotherNodesFormerStatementContradictsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+		b.follows()
+
+		thief, second := b.nodes[2], b.repeater(b.nodes[2])
+		former := b.origin.KeyDocument()
+		says := func(node *site) map[string]string {
+			document, err := node.keys.Sign(signed.TypeKeys, former.Payload())
+			must(t, err)
+
+			return map[string]string{
+				protocol.PathKeys:  document,
+				protocol.PathHeads: b.headAt(node, b.origin.Position()),
+			}
+		}
+		formerly := map[string]map[string]string{thief.base: says(thief), second.base: says(b.nodes[1])}
+
+		// At beta these answers come last.
+		b.world.mu.Lock()
+		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+			if text := formerly[to][r.URL.Path]; text != "" {
+				time.Sleep(2 * time.Second)
+				return []byte(text)
+			}
+
+			return body
+		}
+		b.world.mu.Unlock()
+
+		b.issues(b.nodes[0], func(document *signed.KeyDocument) { document.Seq = b.origin.Position().Revision + 1 })
+		b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys, second.keys)
+		time.Sleep(90 * time.Second)
+
+		if len(b.contested) > 0 {
+			t.Errorf("distrusted are %+v", b.contested)
+		}
+	})
+}
+
+// The head of a node with an answer that nobody signs is no statement of the node.
+//
+// Requirement: SEC-019
+func TestAHeadWithoutItsPagesStatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.follows()
+
+		second := b.repeater(b.nodes[2])
+		b.origin.register("agent", 36000)
+
+		var open replica.Unconfirmed
+
+		origin := b.beta.origins.Get(alpha)
+		eventually(t, time.Minute, "one node alone has announced it", func() (is bool) {
+			open, is, _ = origin.Unconfirmed()
+			return is && open.Streams[0].Since < open.Streams[0].UpTo
+		})
+
+		b.repeats(second, func(r *http.Request) string {
+			if r.URL.Path == protocol.PathPages {
+				return ""
+			}
+
+			text, err := b.nodes[1].publisher.Head()
+			must(t, err)
+
+			return text
+		})
+
+		got, err := b.beta.follower.askNode(t.Context(), origin, open, protocol.Node{Domain: alpha, Base: second.base})
+		if err == nil {
+			t.Errorf("a node states %+v", got)
 		}
 	})
 }
