@@ -52,6 +52,10 @@ var ordinary = []string{
 var connectionLines = []string{"failed to decode incoming command", "failed to flush response",
 	"failed to accept connection", "failed to send response"}
 
+// ended are the errors of a connection, or of this member's transport, that has ended.
+var ended = []error{raft.ErrTransportShutdown, net.ErrClosed, io.EOF, io.ErrClosedPipe, syscall.ECONNRESET,
+	syscall.EPIPE}
+
 // isOrdinary reports whether a line comes with every election, or with every member that
 // stops. A silent member is logged by its leader.
 func isOrdinary(msg string, args []any) bool {
@@ -64,8 +68,7 @@ func isOrdinary(msg string, args []any) bool {
 	return slices.Contains(connectionLines, msg) && slices.ContainsFunc(args, func(arg any) bool {
 		err, ok := arg.(error)
 
-		return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
-			errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe))
+		return ok && slices.ContainsFunc(ended, func(end error) bool { return errors.Is(err, end) })
 	})
 }
 

@@ -51,6 +51,7 @@ func TestTheEndOfAConnectionIsOrdinary(t *testing.T) {
 	log := New(slog.New(slog.NewTextHandler(&out, nil)), func() bool { return false })
 	closed := &net.OpError{Op: "read", Err: net.ErrClosed}
 	log.Error("failed to decode incoming command", "error", closed)
+	log.Error("failed to decode incoming command", "error", raft.ErrTransportShutdown)
 	log.Error("failed to flush response", "error", &net.OpError{Op: "write", Err: syscall.EPIPE})
 	log.Warn("failed to contact", "server-id", "10.0.0.2:8402", "time", time.Second)
 	log.Error("peer has newer term, stopping replication", "peer", "10.0.0.2:8402") // after each transfer
