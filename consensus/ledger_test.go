@@ -601,7 +601,7 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 
-		time.Sleep(5 * time.Second)
+		time.Sleep(time.Minute) // from now on a change in a member's name that it didn't send is reported
 		bundle.Store(&[]byte{2})
 		time.Sleep(5 * time.Second)
 
@@ -641,6 +641,11 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 			want := []ledger.Entry{ledger.EntryOf(ledger.Bundle, []byte{1}), ledger.EntryOf(ledger.Bundle, []byte{2})}
 			if !slices.Equal(bundles, want) || len(heads) != 1 || s.AuditDue() == (s == d.nodes[follower]) {
 				t.Errorf("%s has bundles %x and audit heads %x", s.cfg.Node, bundles, heads)
+			}
+
+			changes, _ := s.Changes.Take()
+			if slices.ContainsFunc(changes, func(c Change) bool { return c.Unsent }) {
+				t.Errorf("%s reports changes that it didn't send: %+v", s.cfg.Node, changes)
 			}
 		}
 	})

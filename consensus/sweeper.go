@@ -140,9 +140,7 @@ func (l *Leader) pinAuthorities(ctx context.Context) {
 	l.replica.view(func(s *state.State) { pinned = pinned || s.Pins().HasBundle(directory.HashOf(bundle)) })
 
 	if !pinned {
-		l.proposer.tryPropose(ctx, &state.Command{
-			Pin: &state.Pin{Bundle: bundle}, Origin: state.OriginOf(l.cfg.Node, nil),
-		})
+		l.proposer.tryPropose(ctx, &state.Command{Pin: &state.Pin{Bundle: bundle}})
 	}
 }
 
