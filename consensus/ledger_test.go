@@ -648,6 +648,15 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 				t.Errorf("%s reports changes that it didn't send: %+v", s.cfg.Node, changes)
 			}
 		}
+
+		before := must(d.nodes[leader].storage.disk.Logs.LastIndex())
+
+		bundle.Store(new(make([]byte, 1<<20)))
+		time.Sleep(10 * time.Second)
+
+		if after := must(d.nodes[leader].storage.disk.Logs.LastIndex()); after != before {
+			t.Errorf("a bundle that is too large has brought %d entries of the log", after-before)
+		}
 	})
 }
 

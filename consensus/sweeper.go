@@ -135,12 +135,13 @@ func (l *Leader) pinAuthorities(ctx context.Context) {
 		return
 	}
 
-	bundle := l.cfg.Authorities()
-	pinned := len(bundle) == 0
-	l.replica.view(func(s *state.State) { pinned = pinned || s.Pins().HasBundle(directory.HashOf(bundle)) })
+	pin := &state.Pin{Bundle: l.cfg.Authorities()}
+	due := false
+	l.replica.view(func(s *state.State) { due = s.Pins().Check(pin) == nil })
 
-	if !pinned {
-		l.proposer.tryPropose(ctx, &state.Command{Pin: &state.Pin{Bundle: bundle}})
+	// A bundle that is too large is not proposed either: each round would write it into the log.
+	if due {
+		l.proposer.tryPropose(ctx, &state.Command{Pin: pin})
 	}
 }
 
