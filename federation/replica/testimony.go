@@ -63,6 +63,7 @@ const unconfirmedAfter = time.Minute
 // unconfirmedState is the part of an origin's streams that no second node has confirmed, for readers.
 type unconfirmedState struct {
 	streams [2]UnconfirmedStream // in the order of Feeds
+	still   [2]time.Time         // since when each is confirmed up to the same revision
 	entries int                  // that were announced longer than unconfirmedAfter ago
 }
 
@@ -93,13 +94,21 @@ func (o *Origin) NoteUnconfirmed(now time.Time) error {
 		return err
 	}
 
-	noted := unconfirmedState{streams: found.Streams}
+	noted, before := unconfirmedState{streams: found.Streams}, o.open.Load()
 
 	for i := range noted.streams {
 		stream := &noted.streams[i]
 
-		// Nothing is read of a stream that is confirmed. Readers of the file must not last long.
-		for after, more := []byte(nil), stream.Since < stream.UpTo; more && err == nil; {
+		noted.still[i] = now
+		if before != nil && before.streams[i].ID == stream.ID && before.streams[i].Since == stream.Since {
+			noted.still[i] = before.still[i]
+		}
+
+		// A busy peer always has unconfirmed changes, and its entries may be a million. They are read only if no
+		// change was confirmed for a while. Readers of the file must not last long.
+		lasts := stream.Since < stream.UpTo && now.Sub(noted.still[i]) >= unconfirmedAfter
+
+		for after, more := []byte(nil), lasts; more && err == nil; {
 			after, more, err = o.Store.EntriesAfter(stream.ID, after, store.FillBatch,
 				func(_ *store.Tx, _ directory.RID, held *store.Entry) error {
 					checked := time.UnixMilli(held.CheckedAt)
@@ -113,7 +122,9 @@ func (o *Origin) NoteUnconfirmed(now time.Time) error {
 		}
 	}
 
-	o.open.Store(&noted)
+	if err == nil { // else the count is of a part
+		o.open.Store(&noted)
+	}
 
 	return err
 }
