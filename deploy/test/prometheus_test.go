@@ -545,10 +545,10 @@ func TestAlertsOfLostNodes(t *testing.T) {
 	}
 
 	beta := mesh.Domains[1]
-	show := operator(t, dir, beta.TrustDomain, beta.Nodes[0].API, "peer", "show", alpha.TrustDomain)
-	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), "unreachable") {
-		t.Errorf("peer show: %v\n%s", err, out)
-	}
+	// The alert may be of a node that had its last answer before this one.
+	says(t, func() *exec.Cmd {
+		return operator(t, dir, beta.TrustDomain, beta.Nodes[0].API, "peer", "show", alpha.TrustDomain)
+	}, "unreachable")
 }
 
 // A node's disk fills up, its SVID isn't renewed, and its audit log can't be written.
