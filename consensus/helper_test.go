@@ -286,7 +286,13 @@ func wait(moved <-chan struct{}, at time.Time) error {
 		return nil
 	}
 
-	timer := time.NewTimer(time.Until(at))
+	// Several goroutines that read timers of the past crash the race detector of Go 1.26 in a bubble.
+	left := time.Until(at)
+	if left <= 0 {
+		return os.ErrDeadlineExceeded
+	}
+
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 
 	select {
