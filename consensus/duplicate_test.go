@@ -89,7 +89,7 @@ func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 	}
 }
 
-// A clone whose configuration has the same address, as behind one name of DNS, is told from the member by the
+// A clone whose configuration has the same address, as behind one name of DNS, is distinguished from the member by the
 // machine that it asks from.
 //
 // Requirement: FLD-027

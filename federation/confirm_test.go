@@ -428,7 +428,7 @@ func TestAnotherNodesFormerStatementContradictsNothing(t *testing.T) {
 	})
 }
 
-// The head of a node with an answer that nobody signs is no statement of the node.
+// The head of a node with an unsigned answer is no statement of the node.
 //
 // Requirement: SEC-019
 func TestAHeadWithoutItsPagesStatesNothing(t *testing.T) {
@@ -573,7 +573,7 @@ func TestHonestNodesAreNotDistrusted(t *testing.T) {
 	}
 }
 
-// An end that removed nothing here contradicts nobody, because the other nodes soon forget it.
+// An end that removed nothing here is no contradiction, because the other nodes soon forget it.
 //
 // Requirement: SEC-019
 func TestAnEndOfAnUnknownEntryIsNotCompared(t *testing.T) {

@@ -93,7 +93,7 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		"a change, not proven":              {redeemed, now, none, false},
 		"a change behind one that is gone":  {invited, now, all, false},
 		"another peering":                   {now, other, all, false},
-		"a bundle that nobody ordered":      {now, rebundled, all, false},
+		"a bundle without an order":         {now, rebundled, all, false},
 		"an admission that nobody ordered":  {now, joins, all, false},
 		"an admission of more":              {now, more, all, false},
 		"a peering is missing":              {now, gone, all, false},

@@ -30,8 +30,8 @@ type endedEntry struct {
 	deadline int64  // of the entry, in Unix seconds
 }
 
-// maxEnded bounds the ended entries of a stream. Further ends are not compared: one invented end among those
-// that are is enough to distrust its node.
+// maxEnded bounds the ended entries of a stream. Ends beyond it are not compared, so an invented one among them
+// is not found.
 const maxEnded = 4096
 
 // noteEnds notes the entries that a page ended before their deadline. A second end of one removes nothing, and is

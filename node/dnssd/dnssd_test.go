@@ -164,7 +164,7 @@ func TestGoodbye(t *testing.T) {
 }
 
 // A host that forges answers takes no true answer's place, neither by the name of its instance nor by the
-// number of answers, and whoever searches sees that some are left out.
+// number of answers, and the answer says that some are left out.
 //
 // Requirement: SEC-001
 func TestForgedAnswersHideNoOther(t *testing.T) {

@@ -27,7 +27,7 @@ func MeshCommands(s *connect.Session) []*cobra.Command {
 	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s), bundleCommand(s)}
 }
 
-// change makes an operator's change and prints its result, which begins with what is known before.
+// change makes an operator's change and prints its result, which begins with the fields known before.
 func change(session *connect.Session, client *apiclient.Client, known cli.Written,
 	do func(*apiclient.Operator) error, note string, args ...any) error {
 	var reply apiclient.Reply

@@ -212,7 +212,7 @@ func TestAWatchReportsWhatChanges(t *testing.T) {
 }
 
 // Entries are reported once, also while the directory can't be asked for names. While too many match, one event says
-// so, and what was reported before is not reported again afterwards.
+// so, and no earlier report is repeated afterwards.
 //
 // Requirement: LOG-016
 func TestAWatchReportsNothingTwiceForItsNames(t *testing.T) {
