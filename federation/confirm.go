@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -31,10 +30,6 @@ const (
 	confirmPages = 64               // of one node and stream in one round
 	confirmSize  = 16 << 20         // bytes of them, exceeded by at most one page
 )
-
-// statedFor is how old a head or a page may be that counts as a node's answer: others may replay an
-// older one.
-const statedFor = 2 * directory.Skew
 
 // confirms has announcements of an origin confirmed until ctx ends. It asks nothing while everything is
 // confirmed, and seldom while no second node of the origin answers.
@@ -65,8 +60,9 @@ func (fl *follower) confirm(ctx context.Context, origin *replica.Origin) (heard 
 		return err == nil, err
 	}
 
-	ask := func(ctx context.Context, node protocol.Node) (replica.Testimony, error) {
-		return fl.askNode(ctx, origin, open, node)
+	ask := func(ctx context.Context, node protocol.Node) (by spiffeid.ID, testimony replica.Testimony, err error) {
+		testimony, err = fl.askNode(ctx, origin, open, node)
+		return testimony.Node, testimony, err
 	}
 
 	nodes := confirmers(origin)
@@ -94,8 +90,9 @@ func (fl *follower) confirmKeys(ctx context.Context, origin *replica.Origin) (co
 		return false, nil
 	}
 
-	ask := func(ctx context.Context, node protocol.Node) (replica.KeyTestimony, error) {
-		return fl.askKeys(ctx, origin, node)
+	ask := func(ctx context.Context, node protocol.Node) (by spiffeid.ID, testimony replica.KeyTestimony, err error) {
+		testimony, err = fl.askKeys(ctx, origin, node)
+		return testimony.Node, testimony, err
 	}
 
 	all := askNodes(ctx, fl, origin, nodes, ask)
@@ -112,15 +109,10 @@ func confirmers(origin *replica.Origin) []protocol.Node {
 	return nodes[:min(len(nodes), confirmMost)]
 }
 
-// A statement is signed by a node of the origin at a position.
-type statement interface {
-	Stated() (by spiffeid.ID, at directory.Position)
-}
-
-// askNodes asks nodes at once, and returns the newest testimony of each key's node that answered: any node can
-// repeat another's former one.
-func askNodes[T statement](ctx context.Context, fl *follower, origin *replica.Origin, nodes []protocol.Node,
-	ask func(context.Context, protocol.Node) (T, error)) []T {
+// askNodes asks nodes at once, and returns a testimony of each node that answered. A node has one voice, at however
+// many addresses it answers.
+func askNodes[T any](ctx context.Context, fl *follower, origin *replica.Origin, nodes []protocol.Node,
+	ask func(context.Context, protocol.Node) (by spiffeid.ID, testimony T, err error)) []T {
 	ctx, cancel := context.WithTimeout(ctx, fl.cfg.Stretch.of(confirmTime))
 	defer cancel()
 
@@ -129,11 +121,11 @@ func askNodes[T statement](ctx context.Context, fl *follower, origin *replica.Or
 		asking sync.WaitGroup
 	)
 
-	by := map[spiffeid.ID]T{}
+	all := map[spiffeid.ID]T{}
 
 	for _, node := range nodes {
 		asking.Go(func() {
-			testimony, err := ask(ctx, node)
+			by, testimony, err := ask(ctx, node)
 			if err != nil {
 				fl.cfg.Logger.Debug("a node confirmed nothing", "origin", origin.Domain.Name(), "node", node.Base,
 					"err", err)
@@ -144,20 +136,13 @@ func askNodes[T statement](ctx context.Context, fl *follower, origin *replica.Or
 			mu.Lock()
 			defer mu.Unlock()
 
-			signer, at := testimony.Stated()
-			if held, is := by[signer]; is {
-				if _, last := held.Stated(); !last.Before(at) {
-					return
-				}
-			}
-
-			by[signer] = testimony
+			all[by] = testimony
 		})
 	}
 
 	asking.Wait()
 
-	return slices.Collect(maps.Values(by))
+	return slices.Collect(maps.Values(all))
 }
 
 // askKeys asks a node for its key document, and for a head that names it. A key document says for a day what
@@ -171,13 +156,13 @@ func (fl *follower) askKeys(ctx context.Context, origin *replica.Origin, node pr
 		return testimony, err
 	}
 
-	text, err := fl.client.Get(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
+	answer, err := fl.client.Ask(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
 	if err != nil {
 		return testimony, err
 	}
 
 	err = fl.cfg.Panics.Run(contain.Keys, func() error {
-		doc, payload, key, err := fl.cfg.Keys.VerifyBy(origin.Domain, testimony.Text, signed.TypeHead, text)
+		doc, payload, key, err := fl.cfg.Keys.VerifyBy(origin.Domain, testimony.Text, signed.TypeHead, answer.Text)
 		if err != nil {
 			return err
 		}
@@ -186,13 +171,13 @@ func (fl *follower) askKeys(ctx context.Context, origin *replica.Origin, node pr
 
 		claim, err := stated.parse(fl.cfg.Dialect, signed.TypeHead, payload)
 
-		switch age := time.Since(time.Unix(claim.IssuedAt, 0)); {
+		switch {
 		case err != nil:
 			return err
 		case claim.Issuer != origin.Domain:
 			return errOrigin
-		case age > statedFor || age < -statedFor:
-			return errStatedAt
+		case key.Node != answer.By:
+			return repeated(answer.By, key.Node)
 		case stated.head.Keys != directory.HashOf(doc.Payload()):
 			return errOtherKeys
 		}
@@ -209,18 +194,18 @@ var errOtherKeys = errors.New("the head names another key document than the node
 
 func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
 	node protocol.Node) (testimony replica.Testimony, err error) {
-	text, err := fl.client.Get(ctx, node, protocol.PathHeads, url.Values{"origin": {origin.Domain.Name()}},
+	answer, err := fl.client.Ask(ctx, node, protocol.PathHeads, url.Values{"origin": {origin.Domain.Name()}},
 		gossip.MaxHead)
 	if err != nil {
 		return testimony, err
 	}
 
-	stated, signer, err := fl.openStated(origin, signed.TypeHead, text)
+	stated, err := fl.openStated(origin, signed.TypeHead, answer)
 	if err != nil {
 		return testimony, err
 	}
 
-	testimony.Node = signer
+	testimony.Node = answer.By
 	testimony.At = directory.Position{Epoch: stated.head.Epoch, Revision: stated.head.At}
 
 	for i, stream := range open.Streams {
@@ -229,7 +214,7 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 			continue
 		}
 
-		testimony.Claims[i], err = fl.claims(ctx, origin, stream, node, testimony, stated.head.Tip)
+		testimony.Claims[i], err = fl.claims(ctx, origin, stream, node, testimony)
 		if err != nil {
 			return testimony, err
 		}
@@ -238,31 +223,31 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 	return testimony, nil
 }
 
-// claims pulls the pages of a stream that a node signed, up to the bounds of one round. tip is that of the mesh's
-// stream by the node's head.
+// claims pulls the pages of a stream that a node signed, up to the bounds of one round.
 func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream replica.UnconfirmedStream,
-	node protocol.Node, by replica.Testimony, tip uint64) (*replica.Claims, error) {
+	node protocol.Node, by replica.Testimony) (*replica.Claims, error) {
 	claims := &replica.Claims{Since: stream.Since, UpTo: stream.Since,
 		Entries: map[directory.RID]signed.Digest{}}
 
 	for pages, size := 0, 0; pages < confirmPages && size < confirmSize; pages++ {
-		text, err := fl.client.Page(ctx, node, origin.Domain, stream.ID.Audience, claims.UpTo)
+		answer, err := fl.client.Ask(ctx, node, protocol.PathPages,
+			protocol.PullQuery(origin.Domain, stream.ID.Audience, claims.UpTo), protocol.MaxPage)
 		if err != nil {
 			return nil, err
 		}
 
-		if text == "" { // nothing has changed since; the head is from before that answer
-			// This answer is not signed, so another node may give it with a head of this one.
-			if stream.ID.Audience == directory.Mesh && tip > claims.UpTo {
-				return nil, errGap
-			}
+		// An empty answer is not signed, so the connection has to show whose it is.
+		if answer.By != by.Node {
+			return nil, fmt.Errorf("the page is by %s, and the head by %s", answer.By, by.Node)
+		}
 
+		if answer.Text == "" { // nothing has changed since; the head is from before that answer
 			claims.UpTo = max(claims.UpTo, by.At.Revision)
 
 			break
 		}
 
-		stated, signer, err := fl.openStated(origin, signed.TypePage, text)
+		stated, err := fl.openStated(origin, signed.TypePage, answer)
 		if err != nil {
 			return nil, err
 		}
@@ -270,10 +255,6 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 		page := stated.page
 		if page.Audience != stream.ID.Audience || page.Epoch != stream.ID.Epoch {
 			return nil, errOrigin
-		}
-
-		if signer != by.Node {
-			return nil, fmt.Errorf("the page is by %s, and the head by %s", signer, by.Node)
 		}
 
 		// Changes in a gap would count as left out. A page without progress would be requested again.
@@ -285,7 +266,7 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 			claims.Entries[digest.RID] = digest
 		}
 
-		claims.UpTo, size = page.To, size+len(text)
+		claims.UpTo, size = page.To, size+len(answer.Text)
 
 		if page.To == page.At {
 			break
@@ -295,11 +276,12 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 	return claims, nil
 }
 
-// openStated verifies the answer of a node of the origin, and returns the node whose key signed it.
-func (fl *follower) openStated(origin *replica.Origin, typ, text string) (stated verifiedMessage, signer spiffeid.ID,
+// openStated verifies the answer of a node of the origin: the node has signed it itself, because any other may repeat
+// a former statement for a node that is away.
+func (fl *follower) openStated(origin *replica.Origin, typ string, answer protocol.Answer) (stated verifiedMessage,
 	err error) {
 	err = fl.cfg.Panics.Run(contain.Page, func() error {
-		payload, kid, err := fl.cfg.Keys.Verify(origin.Domain, typ, text)
+		payload, kid, err := fl.cfg.Keys.Verify(origin.Domain, typ, answer.Text)
 		if err != nil {
 			return err
 		}
@@ -309,38 +291,41 @@ func (fl *follower) openStated(origin *replica.Origin, typ, text string) (stated
 			return err
 		}
 
-		switch age := time.Since(time.Unix(claim.IssuedAt, 0)); {
+		switch signer := origin.NodeOf(kid); {
 		case claim.Issuer != origin.Domain:
 			return errOrigin
-		case age > statedFor || age < -statedFor:
-			return errStatedAt
+		case signer != answer.By:
+			return repeated(answer.By, signer)
 		case origin.Distrusts(kid):
 			return errDistrusted
 		}
 
-		signer = origin.NodeOf(kid)
-
 		return nil
 	})
 
-	return stated, signer, err
+	return stated, err
 }
 
-var errStatedAt = errors.New("issued too long ago, or in the future; check the clocks")
+func repeated(by, signer spiffeid.ID) error {
+	return fmt.Errorf("%s repeats a statement of %s", by, signer)
+}
 
 // endTime bounds the answers of a peer's nodes to the question whether it goes on with this domain. The node
 // that says the farewell waits for them.
 const endTime = 2 * time.Second
 
-// goesOn reports whether as many nodes of a peer that answer still take this domain for their peer as don't.
+// goesOn reports whether as many nodes of a peer that answer still take this domain for their peer as don't. A node
+// has one voice, at however many addresses it answers.
 func (fl *follower) goesOn(ctx context.Context, origin *replica.Origin) bool {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 
 	var (
-		asking  sync.WaitGroup
-		on, off atomic.Int32
+		mu     sync.Mutex
+		asking sync.WaitGroup
 	)
+
+	goOn := map[spiffeid.ID]bool{}
 
 	nodes := origin.Contacts.Nodes()
 	for _, node := range nodes[:min(len(nodes), confirmMost)] {
@@ -348,17 +333,30 @@ func (fl *follower) goesOn(ctx context.Context, origin *replica.Origin) bool {
 			// Every peer gets the key document, whatever is exported to it.
 			query := url.Values{"origin": {origin.Domain.Name()}}
 
-			switch _, err := fl.client.Get(ctx, node, protocol.PathKeys, query, protocol.MaxKeys); {
-			case err == nil:
-				on.Add(1)
-			case errors.Is(err, protocol.ErrDenied), protocol.RejectsCertificate(err):
-				off.Add(1)
+			answer, err := fl.client.Ask(ctx, node, protocol.PathKeys, query, protocol.MaxKeys)
+
+			ends := errors.Is(err, protocol.ErrDenied) || protocol.RejectsCertificate(err)
+			if answer.By.IsZero() || err != nil && !ends {
+				return
 			}
+
+			mu.Lock()
+			defer mu.Unlock()
+
+			goOn[answer.By] = !ends
 		})
 	}
 
 	asking.Wait()
 
+	on := 0
+
+	for _, is := range goOn {
+		if is {
+			on++
+		}
+	}
+
 	// A node that didn't answer counts for neither side, so without an answer the peer doesn't go on.
-	return on.Load() > 0 && on.Load() >= off.Load()
+	return on > 0 && 2*on >= len(goOn)
 }

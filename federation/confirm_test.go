@@ -383,6 +383,82 @@ func (b *threeNodes) repeater(thief *site) *site {
 	return second
 }
 
+// Former statements of a node that doesn't answer, which a thief repeats, contradict no other node, however recent
+// they are.
+//
+// Requirement: SEC-019
+func TestAStatementCountsFromItsOwnNodeAlone(t *testing.T) {
+	for name, former := range map[string]func(b *threeNodes) map[string]string{
+		"a head with pages": func(b *threeNodes) map[string]string {
+			page, err := b.nodes[1].publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
+			must(b.T, err)
+
+			return map[string]string{
+				protocol.PathHeads: b.headAt(b.nodes[1], b.origin.Position()),
+				protocol.PathPages: page.Text,
+			}
+		},
+		"a head with an empty page": func(b *threeNodes) map[string]string {
+			return map[string]string{
+				protocol.PathHeads: b.headAt(b.nodes[1], b.origin.Position()), protocol.PathPages: "",
+			}
+		},
+		"a key document with its head": func(b *threeNodes) map[string]string {
+			document, err := b.nodes[1].keys.Sign(signed.TypeKeys, b.origin.KeyDocument().Payload())
+			must(b.T, err)
+
+			return map[string]string{
+				protocol.PathHeads: b.headAt(b.nodes[1], b.origin.Position()), protocol.PathKeys: document,
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newThreeNodes(t)
+				b.origin.register("agent", 36000)
+				b.follows()
+
+				thief, second := b.nodes[2], b.repeater(b.nodes[2])
+				b.world.cutOff(func(_, to string) bool { return to == b.nodes[1].base })
+
+				// The thief itself lags, and repeats a node that is away: two voices against the one that goes on.
+				late, repeated := b.headAt(thief, b.origin.Position()), former(b)
+				document, err := thief.keys.Sign(signed.TypeKeys, b.origin.KeyDocument().Payload())
+				must(t, err)
+
+				b.world.mu.Lock()
+				b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+					text, is := repeated[r.URL.Path]
+
+					switch {
+					case to == second.base && is:
+						return []byte(text)
+					case to != thief.base:
+						return body
+					case r.URL.Path == protocol.PathHeads:
+						return []byte(late)
+					case r.URL.Path == protocol.PathKeys:
+						return []byte(document)
+					}
+
+					return body
+				}
+				b.world.mu.Unlock()
+
+				b.origin.register("later", 36000)
+				b.issues(b.nodes[0], func(document *signed.KeyDocument) {
+					document.Seq = b.origin.KeyDocument().Seq + 1
+				})
+				time.Sleep(90 * time.Second)
+
+				if len(b.contested) > 0 {
+					t.Errorf("distrusted are %+v", b.contested)
+				}
+			})
+		})
+	}
+}
+
 // The former key document and head of a node, which a thief repeats after the node's own answer, have no other node
 // distrusted.
 //
@@ -758,6 +834,14 @@ func TestAPeerGoesOnWhileItsNodesDo(t *testing.T) {
 
 		b.world.cutOff(func(string, string) bool { return true })
 		goesOn(false, "no node answers")
+
+		// A second address of the node that says so is no second voice.
+		b.beta.origins.Get(alpha).Contacts.State(b.nodes[1].cfg.Node, "https://second.test")
+		b.world.mu.Lock()
+		b.world.sites["https://second.test"] = b.nodes[1]
+		b.world.mu.Unlock()
+		b.world.cutOff(func(_, to string) bool { return to == b.nodes[2].base })
+		goesOn(true, "one of two nodes that answer has, at two addresses")
 	})
 }
 

@@ -5,14 +5,18 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/sha512"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
 	"reflect"
 	"sync"
 	"testing"
@@ -387,6 +391,10 @@ func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(callerHeader, from.cfg.Node.String())
 
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{Conn: secured{node: to.cfg.Node}})
+	}
+
 	if w.carry != nil {
 		return w.carry.RoundTrip(r)
 	}
@@ -413,6 +421,16 @@ func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 	}
 
 	return res, nil
+}
+
+// secured is a connection on which a node has presented its certificate.
+type secured struct {
+	net.Conn
+	node spiffeid.ID
+}
+
+func (s secured) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{PeerCertificates: []*x509.Certificate{{URIs: []*url.URL{s.node.URL()}}}}
 }
 
 // serve has a node answer, unless it is frozen or holds.

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -45,14 +47,27 @@ type Client struct {
 // Get asks a node and returns the body of its answer, "" for 204 No Content. A body that
 // is longer than limit is cut off one byte later, which the gate refuses.
 func (c *Client) Get(ctx context.Context, n Node, path string, q url.Values, limit int) (string, error) {
-	text, _, err := c.get(ctx, n, path, q, limit, func() {})
-	return text, err
+	answer, err := c.Ask(ctx, n, path, q, limit)
+	return answer.Text, err
+}
+
+// An Answer is a node's answer to a request.
+type Answer struct {
+	Text   string // "" for 204 No Content
+	Header http.Header
+	By     spiffeid.ID // of the certificate that the node presented; zero if no connection was made
+}
+
+// Ask is Get that returns the whole answer. An answer that is refused, or that a rejected certificate prevents,
+// still names the node.
+func (c *Client) Ask(ctx context.Context, n Node, path string, q url.Values, limit int) (Answer, error) {
+	return c.get(ctx, n, path, q, limit, func() {})
 }
 
 // A Held is the answer to a pull that a node may hold.
 type Held struct {
-	Text   string // "" for 204 No Content
-	Header http.Header
+	Answer
+
 	Pinged bool // the node sent interim responses meanwhile
 }
 
@@ -86,7 +101,7 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 		},
 	})
 
-	held.Text, held.Header, err = c.get(traced, node, path, q, limit, func() { watchdog.Stop() })
+	held.Answer, err = c.get(traced, node, path, q, limit, func() { watchdog.Stop() })
 	held.Pinged = pings.Load() > 0
 
 	// The request reports any end of ctx as a cancellation. The cause has the reason.
@@ -99,10 +114,23 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 
 // get asks a node, and calls began when the header of the answer has arrived.
 func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, limit int,
-	began func()) (string, http.Header, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, node.Base+path+"?"+q.Encode(), nil)
+	began func()) (answer Answer, err error) {
+	// In TLS 1.3 a node that rejects this node's certificate has presented its own before.
+	var by atomic.Pointer[spiffeid.ID]
+
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { by.Store(presented(info.Conn)) },
+	})
+
+	defer func() {
+		if id := by.Load(); id != nil {
+			answer.By = *id
+		}
+	}()
+
+	req, err := http.NewRequestWithContext(traced, http.MethodGet, node.Base+path+"?"+q.Encode(), nil)
 	if err != nil {
-		return "", nil, fmt.Errorf("federation: %w", err)
+		return answer, fmt.Errorf("federation: %w", err)
 	}
 
 	c.introduce(ctx, req)
@@ -111,7 +139,7 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
 		c.Failed(node, err)
-		return "", nil, notAnswered(node, err)
+		return answer, notAnswered(node, err)
 	}
 	defer res.Body.Close()
 
@@ -124,18 +152,39 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 
 	switch {
 	case err != nil:
-		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
+		return answer, fmt.Errorf("ask %s: %w", node.Base, err)
 	case res.StatusCode == http.StatusNoContent:
-		return "", res.Header, nil
+		return Answer{Header: res.Header}, nil
 	case res.StatusCode == http.StatusNotFound:
-		return "", nil, fmt.Errorf("ask %s: %w", node.Base, ErrNotFound)
+		return answer, fmt.Errorf("ask %s: %w", node.Base, ErrNotFound)
 	case res.StatusCode == http.StatusForbidden:
-		return "", nil, fmt.Errorf("%w: %s says %s", ErrDenied, node.Base, Quote(body))
+		return answer, fmt.Errorf("%w: %s says %s", ErrDenied, node.Base, Quote(body))
 	case res.StatusCode != http.StatusOK:
-		return "", nil, fmt.Errorf("%s answers %s: %s", node.Base, Status(res), Quote(body))
+		return answer, fmt.Errorf("%s answers %s: %s", node.Base, Status(res), Quote(body))
 	}
 
-	return string(body), res.Header, nil
+	return Answer{Text: string(body), Header: res.Header}, nil
+}
+
+// presented returns the identity of the certificate that the other side of a connection presented, which the
+// handshake has verified; nil without one.
+func presented(conn net.Conn) *spiffeid.ID {
+	secured, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
+	if !ok {
+		return nil
+	}
+
+	chain := secured.ConnectionState().PeerCertificates
+	if len(chain) == 0 || len(chain[0].URIs) != 1 {
+		return nil
+	}
+
+	id, err := spiffeid.FromURI(chain[0].URIs[0])
+	if err != nil {
+		return nil
+	}
+
+	return &id
 }
 
 // notAnswered is the failure of a request without an answer. Operators read it: it names the node

@@ -61,10 +61,6 @@ func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed
 // maxMade bounds the cached pages, each of at most protocol.MaxPage bytes.
 const maxMade = 32
 
-// freshFor is how many seconds a cached page is served. Peers take a page for a node's answer while it is at most two
-// minutes old.
-const freshFor = 30
-
 // Page returns a signed page of the own domain's stream, or nil if there is nothing above
 // since. An empty page means that all entries announced since then have ended (rule G5). No
 // head names the tip of a private stream. If tell is true, an empty page therefore states
@@ -82,11 +78,9 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 
 	// A page is complete as of one position, so a cached page serves while the position stays. A confirmed step of the
 	// clocks may have left its time in the future.
-	if made, ok := b.Pages[key]; ok &&
+	if made, ok := b.Pages[key]; ok && made.IssuedAt <= b.clock.Now().Unix() &&
 		(directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.Source.Position() {
-		if age := b.clock.Now().Unix() - made.IssuedAt; age >= 0 && age < freshFor {
-			return &made, nil
-		}
+		return &made, nil
 	}
 
 	ds, to, at := b.Source.Digests(aud, since, limit)

@@ -17,9 +17,6 @@ type KeyTestimony struct {
 	Text  string // of the key document
 }
 
-// Stated returns who made the statement, and at which issue.
-func (t KeyTestimony) Stated() (by spiffeid.ID, at directory.Position) { return t.Node, t.Issue }
-
 // UnconfirmedKeys returns the issue of the adopted key document and its signer. It is false if another
 // node of the origin has reached that issue, and if no document is adopted.
 func (o *Origin) UnconfirmedKeys() (issued statedPosition, is bool) {

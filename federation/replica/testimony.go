@@ -22,9 +22,6 @@ type Testimony struct {
 	Claims [2]*Claims         // of the streams in the order of Feeds; nil for one that was not asked for
 }
 
-// Stated returns who made the statement, and at which position.
-func (t Testimony) Stated() (by spiffeid.ID, at directory.Position) { return t.Node, t.At }
-
 // Claims are the entries of a stream whose latest change is after Since and not after UpTo, as a node
 // announces them.
 type Claims struct {
