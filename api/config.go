@@ -132,9 +132,6 @@ type Config struct {
 	Limits admission.Limits
 	// CallerLimits are limits of some callers in place of Limits and MinLifetime.
 	CallerLimits []admission.CallerLimits
-	// GroupRate is how many times the limits of one caller another domain has, and a network of
-	// strangers; 0 is admission.DefaultGroupRate.
-	GroupRate float64
 	// MinLifetime is the shortest lifetime that may be asked for, in seconds.
 	MinLifetime uint32
 	// CredentialLives is how many lifetimes of its registrant's credential a registration is

@@ -95,7 +95,7 @@ func New(cfg Config) *Server {
 		cfg:     cfg,
 		log:     cfg.Logger,
 		guard:   access.NewGuard(cfg.Domain, cfg.Policy, cfg.View),
-		limiter: admission.NewLimiter(cfg.Limits, cfg.CallerLimits, cfg.GroupRate),
+		limiter: admission.NewLimiter(cfg.Limits, cfg.CallerLimits),
 		overload: admission.NewOverload(admission.OverloadConfig{
 			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
 			Logger: cfg.Logger,

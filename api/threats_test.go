@@ -9,10 +9,10 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 )
 
-// poolKeys are the keys of the pools under limits.
+// poolKeys are the keys of the pools under limits, or the names of those without a key.
 var poolKeys = map[admission.Pool]string{
 	admission.RequestPool: "requests_at_once", admission.WatchPool: "watches_at_once",
-	admission.InvocationPool: "invocations_at_once", admission.NodePool: "node_requests_at_once",
+	admission.InvocationPool: "invocations_at_once", admission.NodePool: "requests of nodes",
 }
 
 // A threat is what a row of docs/threats.md says of a route.

@@ -19,7 +19,6 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
-	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -97,10 +96,6 @@ type Config struct {
 	// of memory.
 	MemoryLimit int64
 	MemoryInUse func() float64
-	// Polls and Pages are how many long polls of nodes, and other requests of theirs for
-	// pages or records, are answered at once; 1024 and 512 by default.
-	Polls, Pages int
-	Division     limit.Division
 
 	noSync bool // for tests of behaviour, not of disks
 }
@@ -152,14 +147,6 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.LongPoll == 0 {
 		c.LongPoll = 30 * time.Second
-	}
-
-	if c.Polls <= 0 {
-		c.Polls = 1024
-	}
-
-	if c.Pages <= 0 {
-		c.Pages = 512
 	}
 
 	if c.Doubted == nil {

@@ -585,9 +585,9 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
 		refusals: m.refusals,
 		caller:   caller,
-		polls:    newShares(m.cfg.Division, m.cfg.Polls),
-		replies:  newShares(m.cfg.Division, m.cfg.Pages),
-		workers:  newWorkers(m.cfg.Division, m.cfg.Polls+m.cfg.Pages),
+		polls:    newShares(maxPolls),
+		replies:  newShares(maxReplies),
+		workers:  newWorkers(maxPolls + maxReplies),
 		shows:    limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	mux := http.NewServeMux()

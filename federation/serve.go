@@ -45,16 +45,22 @@ type server struct {
 	shows   *limit.Rates[spiffeid.TrustDomain] // of evidence
 }
 
+// Requests of nodes that are answered at once: those with a wait, and the others for pages or records.
+const (
+	maxPolls   = 1024
+	maxReplies = 512
+)
+
 // newShares returns a pool of n requests. It is divided between domains like every pool of a
 // node, but nodes of the own domain have all of it, because they request all streams at once
 // after a data loss. Without the limit, a domain that sends many requests and reads the
 // answers slowly could exhaust memory.
-func newShares(division limit.Division, n int) *limit.Shares {
-	return limit.NewShares(sharesOf(division, n))
+func newShares(n int) *limit.Shares {
+	return limit.NewShares(sharesOf(n))
 }
 
-func sharesOf(division limit.Division, n int) limit.SharesConfig {
-	cfg := division.Of(int64(n), nil)
+func sharesOf(n int) limit.SharesConfig {
+	cfg := limit.Divide(int64(n), nil)
 	cfg.OwnID = cfg.Places
 	cfg.ForOperators = 0
 

@@ -14,11 +14,11 @@ const workPatience = 10 * time.Second
 // newWorkers returns the places of the pages and records that are being read: half of the
 // processors, so that no number of requests from peers delays the domain's own callers (rule S17).
 // Domains get them in turn. waiting is how many requests may wait.
-func newWorkers(division limit.Division, waiting int) *limit.Fair {
+func newWorkers(waiting int) *limit.Fair {
 	slots := max(1, runtime.GOMAXPROCS(0)/2)
 
 	return limit.NewFair(limit.FairConfig{
-		Slots: slots, PerParty: slots, Places: sharesOf(division, waiting), Patience: workPatience,
+		Slots: slots, PerParty: slots, Places: sharesOf(waiting), Patience: workPatience,
 	})
 }
 

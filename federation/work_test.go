@@ -98,7 +98,7 @@ func TestReadingForPeersTakesAPlace(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 
-		workers := newWorkers(b.alpha.cfg.Division, 64)
+		workers := newWorkers(64)
 		caller := func(*http.Request) (spiffeid.ID, bool) { return nodeID(beta, 1), true }
 		s := &server{cfg: &b.alpha.cfg, workers: workers, holdings: b.alpha.holdings, caller: caller}
 

@@ -46,7 +46,6 @@ type Config struct {
 	Concurrent    int     // invocations of one agent at once
 	PerSecond     float64 // invocations of one agent
 	KeyWindow     time.Duration
-	Division      limit.Division // of the judgements, and of each agent's places and rate
 	// Claims are the domain's; if it is nil, no Idempotency-Key is accepted.
 	Claims Claims
 	// Tokens are shown to agents beside the node's certificate; nil shows none.
@@ -93,8 +92,8 @@ func New(cfg Config) *Gateway {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	gateway := &Gateway{cfg: cfg, lines: limit.NewLines[spiffeid.TrustDomain](maxFailingDomains, failureRate)}
 	gateway.lifecycle.init()
-	gateway.judgements.init(cfg.Division)
-	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond, cfg.Division)
+	gateway.judgements.init()
+	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
 	gateway.tokens.init(cfg.Tokens)
 
 	return gateway

@@ -27,13 +27,13 @@ type judgements struct {
 	heavy *limit.Fair
 }
 
-func (j *judgements) init(division limit.Division) {
+func (j *judgements) init() {
 	slots := min(max(runtime.GOMAXPROCS(0)/2, 1), maxHeavy)
 
 	j.heavy = limit.NewFair(limit.FairConfig{
 		Slots:    slots,
 		PerParty: max(slots/2, 1),
-		Places:   division.Of(heavyPlaces, nil),
+		Places:   limit.Divide(heavyPlaces, nil),
 		Patience: heavyPatience,
 	})
 }

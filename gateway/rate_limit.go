@@ -24,7 +24,6 @@ const itemsAtOnce = 8
 type rateLimits struct {
 	concurrent int     // of one agent at once
 	perSecond  float64 // of one agent
-	division   limit.Division
 
 	mu  sync.Mutex // guards the rest
 	all map[agentKey]*agentLimit
@@ -39,16 +38,15 @@ type agentLimit struct {
 	rate       *limit.DividedRate
 }
 
-func (p *rateLimits) init(concurrent int, perSecond float64, division limit.Division) {
+func (p *rateLimits) init(concurrent int, perSecond float64) {
 	p.concurrent = concurrent
 	p.perSecond = perSecond
-	p.division = division
 	p.all = map[agentKey]*agentLimit{}
 }
 
 // newAgentLimit returns limits of which nothing is used.
 func (p *rateLimits) newAgentLimit(concurrent int, perSecond float64) *agentLimit {
-	places := p.division.Of(int64(concurrent), nil)
+	places := limit.Divide(int64(concurrent), nil)
 	places.ForOperators = 0 // they have no part of an agent
 
 	// An agent that takes few at once is not for one caller after the other: one may have half of its
@@ -57,7 +55,7 @@ func (p *rateLimits) newAgentLimit(concurrent int, perSecond float64) *agentLimi
 
 	return &agentLimit{
 		concurrent: concurrent, perSecond: perSecond, places: limit.NewShares(places),
-		rate: limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))}, p.division),
+		rate: limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))}),
 	}
 }
 

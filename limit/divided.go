@@ -14,12 +14,11 @@ const maxRateParties = 64
 
 // A DividedRate is a rate that several callers use, so that neither one caller nor one domain uses it
 // up. An identity of the own domain may use three quarters of it. All other domains together, and all
-// strangers, may use their part of the division, and one other domain half of that.
+// strangers, may use their part of a pool, and one other domain half of that.
 //
 // It is safe for concurrent use.
 type DividedRate struct {
 	all   Rate
-	parts Division
 	rates *Rates[rateKey]
 }
 
@@ -29,13 +28,9 @@ type rateKey struct {
 	party string
 }
 
-// NewDividedRate returns a rate of which nothing is used. The zero Division is DefaultDivision.
-func NewDividedRate(all Rate, parts Division) *DividedRate {
-	if parts == (Division{}) {
-		parts = DefaultDivision
-	}
-
-	return &DividedRate{all: all, parts: parts, rates: NewRates[rateKey](maxRateParties)}
+// NewDividedRate returns a rate of which nothing is used.
+func NewDividedRate(all Rate) *DividedRate {
+	return &DividedRate{all: all, rates: NewRates[rateKey](maxRateParties)}
 }
 
 // part is a part of a rate, with a burst of one at least.
@@ -58,13 +53,13 @@ func (d *DividedRate) uses(caller Caller) []rateUse {
 		return []rateUse{{rateKey{ScopeCaller, caller.ID}, d.all.part(ownRate)}, all}
 	case Foreign:
 		return []rateUse{
-			{rateKey{ScopeGroup, caller.Group}, d.all.part(d.parts.Foreign / 2)},
-			{rateKey{ScopeForeign, ""}, d.all.part(d.parts.Foreign)},
+			{rateKey{ScopeGroup, caller.Group}, d.all.part(foreignPart / 2)},
+			{rateKey{ScopeForeign, ""}, d.all.part(foreignPart)},
 			all,
 		}
 	}
 
-	return []rateUse{{rateKey{ScopeStrangers, ""}, d.all.part(d.parts.Strangers)}, all}
+	return []rateUse{{rateKey{ScopeStrangers, ""}, d.all.part(strangersPart)}, all}
 }
 
 // Allow counts an event of a caller, or returns the time until it is allowed.

@@ -45,7 +45,7 @@ func TestARateIsDivided(t *testing.T) {
 		"others and then own": {append(many(50, domains), many(2, own)...), 100},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			rate := limit.NewDividedRate(limit.Rate{PerSecond: 100, Burst: 100}, limit.Division{})
+			rate := limit.NewDividedRate(limit.Rate{PerSecond: 100, Burst: 100})
 			if got := allowed(rate, test.callers...); got != test.want {
 				t.Errorf("%s: %d of 100 at once, want %d", name, got, test.want)
 			}
@@ -66,7 +66,7 @@ func TestARateIsDivided(t *testing.T) {
 // An event waits for its turn in the rate of its party, and not for others.
 func TestEventsWaitForTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rate := limit.NewDividedRate(limit.Rate{PerSecond: 8, Burst: 8}, limit.Division{})
+		rate := limit.NewDividedRate(limit.Rate{PerSecond: 8, Burst: 8})
 		began := time.Now()
 
 		for range 6 { // of a domain: 2 at once, and 2 a second
@@ -110,7 +110,7 @@ func TestEventsWaitForTheirRate(t *testing.T) {
 // Requirement: SEC-004
 func TestARefusalByAWiderPartCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rate := limit.NewDividedRate(limit.Rate{PerSecond: 100, Burst: 100}, limit.Division{})
+		rate := limit.NewDividedRate(limit.Rate{PerSecond: 100, Burst: 100})
 		one, two := many(2, own)[0], many(2, own)[1]
 
 		if got := allowed(rate, one) + allowed(rate, two); got != 100 {

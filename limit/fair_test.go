@@ -22,7 +22,7 @@ func TestSlotsGoToCallersInTurn(t *testing.T) {
 		f := limit.NewFair(limit.FairConfig{
 			Slots:    1,
 			PerParty: 1,
-			Places:   limit.DefaultDivision.Of(64, nil),
+			Places:   limit.Divide(64, nil),
 			Patience: time.Hour,
 		})
 
@@ -71,7 +71,7 @@ func TestOneCallerTakesAPart(t *testing.T) {
 		f := limit.NewFair(limit.FairConfig{
 			Slots:    2,
 			PerParty: 1,
-			Places:   limit.DefaultDivision.Of(24, nil),
+			Places:   limit.Divide(24, nil),
 			Patience: time.Second,
 		})
 

@@ -79,7 +79,7 @@ func (e *ShareError) Error() string {
 // the pool is short because of others.
 func (e *ShareError) OfCaller() bool { return e.Scope == ScopeCaller || e.Scope == ScopeGroup }
 
-// SharesConfig divides a pool. Division.Of makes that of a pool of a node.
+// SharesConfig divides a pool. Divide makes that of a pool of a node.
 type SharesConfig struct {
 	Places int64 // of the pool: requests, bytes or other units
 
@@ -105,52 +105,38 @@ type SharesConfig struct {
 // large a part of it.
 const undivided = 16
 
-// A Division has the parts of each pool that callers may use, and those that are reserved: from
-// 0 to 1.
-type Division struct {
-	Strangers float64 // of all strangers together; a network of them has half of it, an address a quarter
+// The parts of a pool that callers may use, and those that are reserved (rule S3). They keep one caller and
+// one domain from taking so many places that others get none.
+const (
+	strangersPart = 1. / 4  // of all strangers together; a network of them has half of it, an address a quarter
+	foreignPart   = 1. / 2  // of all foreign domains together
+	domainPart    = 1. / 8  // of one foreign domain
+	foreignIDPart = 1. / 16 // of one identity of a foreign domain
+	ownIDPart     = 1. / 8  // of one identity of the own domain
 
-	Foreign   float64 // of all foreign domains together
-	Domain    float64 // of one foreign domain
-	ForeignID float64 // of one identity of a foreign domain
+	forOwnPart       = 1. / 8  // that only the own domain may use
+	forOperatorsPart = 1. / 32 // besides, that only operators may use
+)
 
-	OwnID float64 // of one identity of the own domain
-
-	ForOwn       float64 // that only the own domain may use
-	ForOperators float64 // besides ForOwn, that only operators may use
-}
-
-// DefaultDivision keeps one caller and one domain from taking so many places that others get none.
-var DefaultDivision = Division{
-	Strangers: 1. / 4,
-	Foreign:   1. / 2, Domain: 1. / 8, ForeignID: 1. / 16,
-	OwnID:  1. / 8,
-	ForOwn: 1. / 8, ForOperators: 1. / 32,
-}
-
-// Of divides n places. Each caller may use one at least, and operators have two of their own at
-// least. The zero Division is DefaultDivision.
-func (d Division) Of(n int64, operator func(id string) bool) SharesConfig {
-	if d == (Division{}) {
-		d = DefaultDivision
-	}
-
+// Divide divides n places. Each caller may use one at least, and operators have two of their own at
+// least.
+func Divide(n int64, operator func(id string) bool) SharesConfig {
 	part := func(of float64) int64 { return max(1, int64(float64(n)*of)) }
 	cfg := SharesConfig{
 		Places:    n,
-		Strangers: part(d.Strangers),
-		Network:   part(d.Strangers / 2),
-		Address:   part(d.Strangers / 4),
-		Foreign:   part(d.Foreign),
-		Domain:    part(d.Domain),
-		ForeignID: part(d.ForeignID),
-		OwnID:     part(d.OwnID),
+		Strangers: part(strangersPart),
+		Network:   part(strangersPart / 2),
+		Address:   part(strangersPart / 4),
+		Foreign:   part(foreignPart),
+		Domain:    part(domainPart),
+		ForeignID: part(foreignIDPart),
+		OwnID:     part(ownIDPart),
 		Operator:  operator,
 	}
 
 	if n > undivided {
-		cfg.ForOwn = int64(float64(n) * d.ForOwn)
-		cfg.ForOperators = max(2, int64(float64(n)*d.ForOperators))
+		cfg.ForOwn = int64(float64(n) * forOwnPart)
+		cfg.ForOperators = max(2, int64(float64(n)*forOperatorsPart))
 	}
 
 	return cfg

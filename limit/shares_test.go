@@ -74,7 +74,7 @@ func TestAPoolIsDivided(t *testing.T) {
 		{"one own identity", many(1, own), 32, limit.ScopeCaller},
 		{"all own identities but operators", many(1000, own)[1:], 256 - 8, limit.ScopeAll},
 	} {
-		s := limit.NewShares(limit.DefaultDivision.Of(256, ops))
+		s := limit.NewShares(limit.Divide(256, ops))
 		if taken, scope := takeAll(s, x.callers...); taken != x.want || scope != x.scope || s.Held() != x.want {
 			t.Errorf("%s: %d taken, then refused by the share of %s; want %d, %s", x.name, taken, scope, x.want,
 				x.scope)
@@ -87,7 +87,7 @@ func TestAPoolIsDivided(t *testing.T) {
 // Requirement: SEC-004
 func TestPlacesAreReserved(t *testing.T) {
 	operator := own(-1)
-	s := limit.NewShares(limit.DefaultDivision.Of(256, func(id string) bool { return id == operator.ID }))
+	s := limit.NewShares(limit.Divide(256, func(id string) bool { return id == operator.ID }))
 
 	takeAll(s, many(1000, own)[:6]...) // 192 of 256
 
@@ -111,7 +111,7 @@ func TestPlacesAreReserved(t *testing.T) {
 
 // A network of strangers has twice the share of one of its addresses.
 func TestANetworkIsOneParty(t *testing.T) {
-	s := limit.NewShares(limit.DefaultDivision.Of(256, nil))
+	s := limit.NewShares(limit.Divide(256, nil))
 
 	taken, scope := takeAll(s, many(100, func(i int) limit.Caller {
 		caller := stranger(i)
@@ -144,29 +144,17 @@ func TestStrangersAreAddresses(t *testing.T) {
 	}
 }
 
-// The parts of a pool are a choice. Without one they are those of the threat model.
+// The parts of a pool are those of the threat model.
 //
 // Requirement: SEC-004
-func TestTheDivisionIsAChoice(t *testing.T) {
-	got := limit.Division{
-		Strangers: .5, Foreign: .75, Domain: .25, ForeignID: .125, OwnID: .5, ForOwn: .25, ForOperators: .125,
-	}.Of(1024, nil)
+func TestAPoolHasTheParts(t *testing.T) {
 	want := limit.SharesConfig{
-		Places: 1024, Strangers: 512, Network: 256, Address: 128, Foreign: 768, Domain: 256, ForeignID: 128, OwnID: 512,
-		ForOwn: 256, ForOperators: 128,
-	}
-
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("a choice: %+v, want %+v", got, want)
-	}
-
-	want = limit.SharesConfig{
 		Places: 1024, Strangers: 256, Network: 128, Address: 64, Foreign: 512, Domain: 128, ForeignID: 64, OwnID: 128,
 		ForOwn: 128, ForOperators: 32,
 	}
 
-	if got := (limit.Division{}).Of(1024, nil); !reflect.DeepEqual(got, want) {
-		t.Errorf("none: %+v, want %+v", got, want)
+	if got := limit.Divide(1024, nil); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -174,7 +162,7 @@ func TestTheDivisionIsAChoice(t *testing.T) {
 func TestASmallPoolReservesNothing(t *testing.T) {
 	for n := int64(1); n <= 16; n++ {
 		for _, caller := range []limit.Caller{stranger(1), betas(1), own(1)} {
-			if _, err := limit.NewShares(limit.DefaultDivision.Of(n, nil)).Take(caller, 1); err != nil {
+			if _, err := limit.NewShares(limit.Divide(n, nil)).Take(caller, 1); err != nil {
 				t.Errorf("the first of %d places: %v", n, err)
 			}
 		}
@@ -194,7 +182,7 @@ func TestSharesAgainstAModel(t *testing.T) {
 		}
 
 		n := rapid.Int64Range(1, 400).Draw(t, "places")
-		cfg := limit.DefaultDivision.Of(n, func(id string) bool { return id == own(0).ID })
+		cfg := limit.Divide(n, func(id string) bool { return id == own(0).ID })
 		s := limit.NewShares(cfg)
 
 		var uses []use
@@ -262,7 +250,7 @@ func TestSharesAgainstAModel(t *testing.T) {
 // Requirement: SEC-004
 func TestAUseWaitsForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shares := limit.NewShares(limit.DefaultDivision.Of(16, nil)) // of which one domain may have two
+		shares := limit.NewShares(limit.Divide(16, nil)) // of which one domain may have two
 		first, _ := shares.Take(betas(1), 1)
 		second, _ := shares.Take(betas(2), 1)
 

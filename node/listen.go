@@ -27,7 +27,7 @@ const apiListener = "api"
 // limited caps the connections of one of the node's listeners, and counts the rejected.
 func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.Listener {
 	return listener.Limit{
-		Max: most, PerAddress: perAddress, Paced: name == apiListener, Division: n.cfg.Limits.Shares.Division(),
+		Max: most, PerAddress: perAddress, Paced: name == apiListener,
 		OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
 		Rejected: n.metrics.Connections.WithLabelValues(name).Inc,
 	}.Listen(ln)

@@ -270,7 +270,7 @@ func wireTracing(n *Node) error {
 	}
 
 	n.tracing, err = tracing.Start(tracing.Config{Endpoint: trace.Endpoint, Roots: roots, Sample: trace.Sample,
-		Asked: trace.Asked, Division: n.cfg.Limits.Shares.Division(), Version: programVersion(), Logger: n.log})
+		Asked: trace.Asked, Version: programVersion(), Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -579,7 +579,6 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Doubted:  n.misconduct.doubted,
 		Farewell: n.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		MemoryLimit: memory.Limit(), MemoryInUse: memory.InUse, Panics: n.panics,
-		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce, Division: n.cfg.Limits.Shares.Division(),
 	}
 	cfg.Records, cfg.Bytes = n.cfg.Limits.PeerQuotas(memory.Limit())
 
@@ -704,7 +703,7 @@ func (n *Node) wireAPI() *api.Server {
 		Shed: n.metrics.RequestShed, Without: n.shed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(),
-		GroupRate: n.cfg.Limits.Shares.DomainRate, MinLifetime: n.cfg.Lifetimes.Min,
+		MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {
 		cfg.Probed = n.findings.Of

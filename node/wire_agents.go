@@ -40,7 +40,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 	g := gateway.New(gateway.Config{
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
 		Concurrent: c.Concurrent, PerSecond: c.PerSecond, KeyWindow: c.KeyWindow, PassHeaders: c.PassHeaders,
-		Division: n.cfg.Limits.Shares.Division(), Claims: n.store, Tokens: &n.outbound, Domain: n.cfg.TrustDomain,
+		Claims: n.store, Tokens: &n.outbound, Domain: n.cfg.TrustDomain,
 		Operates: n.operates, Logger: n.log,
 	})
 

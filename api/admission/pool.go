@@ -18,8 +18,6 @@ type Sizes struct {
 
 	RequestBytes int64 // of bodies that are being read or worked on
 	AnswerBytes  int64 // of answers of agents, and of those that clients have not read yet
-
-	Division limit.Division // of each pool
 }
 
 // DefaultSizes are the sizes that a node has if configuration doesn't say otherwise.
@@ -42,7 +40,6 @@ func (s Sizes) withDefaults() Sizes {
 		Awaiting:     cmp.Or(s.Awaiting, DefaultSizes.Awaiting),
 		RequestBytes: cmp.Or(s.RequestBytes, DefaultSizes.RequestBytes),
 		AnswerBytes:  cmp.Or(s.AnswerBytes, DefaultSizes.AnswerBytes),
-		Division:     s.Division,
 	}
 }
 
@@ -97,7 +94,7 @@ func NewPools(sizes Sizes, operator func(id string) bool) *Pools {
 	sizes = sizes.withDefaults()
 
 	divided := func(of string, size, unit int64) dividedPool {
-		return dividedPool{shares: limit.NewShares(sizes.Division.Of(size, operator)), of: of, unit: unit}
+		return dividedPool{shares: limit.NewShares(limit.Divide(size, operator)), of: of, unit: unit}
 	}
 
 	return &Pools{

@@ -75,9 +75,9 @@ const limitWindow = 10
 // once, the one that has been away for longest is treated as new.
 const maxBuckets = 1 << 16
 
-// DefaultGroupRate is how many times the quota of one caller a group of them has: all identities of
+// groupRate is how many times the quota of one caller a group of them has: all identities of
 // another domain, or all addresses of a network.
-const DefaultGroupRate = 2
+const groupRate = 2
 
 // A quota is the limit of one class of routes.
 type quota struct {
@@ -118,7 +118,6 @@ type Limiter struct {
 	invalid *limit.Rates[string] // credentials that don't hold, by address
 	// beyond has the requests by tokens that were refused because their caller is over its rate.
 	beyond *limit.Rates[beyondKey]
-	group  float64 // how many times the quota of one caller a group has
 }
 
 // terms are the limits that are in force.
@@ -127,14 +126,12 @@ type terms struct {
 	quotas  []map[Class]quota // the general ones, then those of each of callers
 }
 
-// NewLimiter returns a Limiter with general limits, and limits for some callers. A group of callers
-// has group times the limits of one; 0 is DefaultGroupRate.
-func NewLimiter(general Limits, callers []CallerLimits, group float64) *Limiter {
+// NewLimiter returns a Limiter with general limits, and limits for some callers.
+func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
 	limiter := &Limiter{
 		rates:   limit.NewRates[bucketKey](maxBuckets),
 		invalid: limit.NewRates[string](maxBuckets),
 		beyond:  limit.NewRates[beyondKey](maxBuckets),
-		group:   cmp.Or(group, DefaultGroupRate),
 	}
 	limiter.Set(general, callers)
 
@@ -194,7 +191,7 @@ func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float
 
 	key.party = caller.Party.Group // which is no caller's ID
 
-	ofGroup, wait, ok := l.rates.Take(key, q.times(l.group), now, n)
+	ofGroup, wait, ok := l.rates.Take(key, q.times(groupRate), now, n)
 
 	return min(left, ofGroup), wait, ok
 }
@@ -297,7 +294,7 @@ func (l *Limiter) invalidRate(ofGroup bool) limit.Rate {
 		return invalidRate
 	}
 
-	return limit.Rate{PerSecond: invalidRate.PerSecond * l.group, Burst: int(float64(invalidRate.Burst) * l.group)}
+	return limit.Rate{PerSecond: invalidRate.PerSecond * groupRate, Burst: int(float64(invalidRate.Burst) * groupRate)}
 }
 
 // Pace counts one request of a caller, or refuses it if the caller has made too many.

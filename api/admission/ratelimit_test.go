@@ -71,7 +71,7 @@ func TestTheFirstTermsThatCoverACallerApply(t *testing.T) {
 			{Who: agents, By: []string{"wpt"}, Limits: admission.Limits{admission.Reads: .4}},
 			{Who: agents, Limits: admission.Limits{admission.Reads: 0, admission.Operations: .5}},
 		}
-		limiter := admission.NewLimiter(general, terms, 0)
+		limiter := admission.NewLimiter(general, terms)
 		stranger := admission.Caller{Party: limit.StrangerAt("192.0.2.1:1")}
 
 		for _, x := range []struct {
@@ -121,7 +121,7 @@ func TestTheFirstTermsThatCoverACallerApply(t *testing.T) {
 func TestAnswersSayWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caller := at(t, "alpha.test", "/agent/ada", "mtls")
-		limiter := admission.NewLimiter(admission.Limits{admission.Reads: .2, admission.Public: .1}, nil, 0)
+		limiter := admission.NewLimiter(admission.Limits{admission.Reads: .2, admission.Public: .1}, nil)
 
 		for i, x := range []struct {
 			class               admission.Class
@@ -165,7 +165,7 @@ func TestAnswersSayWhatIsLeft(t *testing.T) {
 func TestARequestMayBeWorthMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ada := at(t, "alpha.test", "/agent/ada", "mtls")
-		limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil, 0)
+		limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil)
 
 		for i, x := range []struct {
 			class   admission.Class
@@ -229,7 +229,7 @@ func TestALookupPaysForWhatItLooksAt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			caller := at(t, "alpha.test", "/agent/ada", "mtls")
 
-			limiter := admission.NewLimiter(limits, nil, 0)
+			limiter := admission.NewLimiter(limits, nil)
 			if x.unlimited {
 				limiter.Set(nil, nil)
 			}
@@ -276,7 +276,7 @@ func TestALookupPaysForWhatItLooksAt(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		caller := at(t, "alpha.test", "/agent/ada", "mtls")
-		limiter := admission.NewLimiter(limits, nil, 0)
+		limiter := admission.NewLimiter(limits, nil)
 		ctx, leave := context.WithCancel(t.Context())
 		spend := limiter.SpendSlowly(ctx, caller, admission.Reads)
 		began := time.Now()
@@ -325,7 +325,7 @@ func TestCredentialsBeyondTheRateAreNotVerified(t *testing.T) {
 		"without limit":        {[]admission.Caller{ada}, ada, admission.Writes, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil, 0)
+			limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil)
 
 			for _, caller := range x.spend {
 				atOnce(limiter, caller, admission.Reads)
@@ -378,7 +378,7 @@ func TestCredentialsBeyondTheRateAreNotVerified(t *testing.T) {
 	}
 
 	synctest.Test(t, func(t *testing.T) {
-		limiter := admission.NewLimiter(nil, nil, 0)
+		limiter := admission.NewLimiter(nil, nil)
 
 		for n := range 200 {
 			if err := limiter.Attempt(there, limit.Caller{}, admission.Reads); err != nil {

@@ -13,22 +13,20 @@ import (
 	"github.com/roster-mesh/roster/limit"
 )
 
-// Every pool has the division of the configuration, and a domain has as many times the rate of one
-// identity as that says.
+// Every pool is divided, and a domain has twice the rate of one identity.
 //
 // Requirement: SEC-004
-func TestSharesAndRatesAreAChoice(t *testing.T) {
+func TestSharesAndRatesOfADomain(t *testing.T) {
 	synctest.Test(t, testSharesAndRates)
 }
 
 func testSharesAndRates(t *testing.T) {
 	one := admission.Caller{Party: limit.Caller{Kind: limit.Foreign, ID: "spiffe://beta.test/1", Group: "beta.test"}}
 	other := admission.Caller{Party: limit.Caller{Kind: limit.Foreign, ID: "spiffe://beta.test/2", Group: "beta.test"}}
+	third := admission.Caller{Party: limit.Caller{Kind: limit.Foreign, ID: "spiffe://beta.test/3", Group: "beta.test"}}
 
-	division := limit.DefaultDivision
-	division.ForeignID = 1. / 32
 	pools := admission.NewPools(admission.Sizes{
-		Requests: 320, Watches: 320, Invocations: 320, Nodes: 320, Awaiting: 320, Division: division,
+		Requests: 160, Watches: 160, Invocations: 160, Nodes: 160, Awaiting: 160,
 	}, nil)
 
 	for name, pool := range map[string]admission.Pool{
@@ -44,18 +42,18 @@ func testSharesAndRates(t *testing.T) {
 		}
 	}
 
-	limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil, 1.5) // 10 of one, 15 of all
+	limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil) // 10 of one, 20 of all
 
 	refused := 0
-	for i := range 20 {
-		err := limiter.Pace(http.Header{}, []admission.Caller{one, other}[i%2], admission.Reads)
+	for i := range 30 {
+		err := limiter.Pace(http.Header{}, []admission.Caller{one, other, third}[i%3], admission.Reads)
 		if errors.As(err, new(*problem.Refusal)) {
 			refused++
 		}
 	}
 
-	if refused != 5 {
-		t.Errorf("%d of 20 requests of a domain are refused, want 5", refused)
+	if refused != 10 {
+		t.Errorf("%d of 30 requests of a domain are refused, want 10", refused)
 	}
 }
 
@@ -68,7 +66,7 @@ func TestANetworksFailedCredentialsAreBounded(t *testing.T) {
 }
 
 func testANetworksFailedCredentials(t *testing.T) {
-	limiter := admission.NewLimiter(nil, nil, 0)
+	limiter := admission.NewLimiter(nil, nil)
 	at := func(network, address int) limit.Caller {
 		return limit.StrangerAt(fmt.Sprintf("[2001:db8:%x:%x::1]:443", network, address))
 	}

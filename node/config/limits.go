@@ -8,7 +8,6 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/trust/credentials"
 )
 
@@ -20,9 +19,7 @@ const (
 	maxWorkers     = 1 << 14
 	maxWaiting     = 1 << 20
 	maxQuota       = 1 << 50 // bytes or registrations
-	defaultPolls   = 1024
-	defaultPages   = 512
-	minAtOnce      = 64 // places of a pool: an address has a sixteenth
+	minAtOnce      = 64      // places of a pool: an address has a sixteenth
 	maxAtOnce      = 1 << 20
 	minPoolBytes   = 64 << 20 // a stranger's sixteenth takes the largest bodies
 	maxPoolBytes   = 1 << 40
@@ -51,77 +48,9 @@ type Limits struct {
 	RequestsAtOnce         int            `yaml:"requests_at_once"`
 	WatchesAtOnce          int            `yaml:"watches_at_once"`
 	InvocationsAtOnce      int            `yaml:"invocations_at_once"`
-	NodeRequestsAtOnce     int            `yaml:"node_requests_at_once"`
-	AwaitingAtOnce         int            `yaml:"awaiting_at_once"`
-	PollsAtOnce            int            `yaml:"polls_at_once"`
-	PagesAtOnce            int            `yaml:"pages_at_once"`
 	RequestBytes           int64          `yaml:"request_bytes"`
 	AnswerBytes            int64          `yaml:"answer_bytes"`
-	Shares                 Shares         `yaml:"shares"`
 	Callers                []CallerLimits `yaml:"callers" reload:"yes"`
-}
-
-// Shares divide each pool of resources that callers hold at once: parts of its places, from 0 to 1.
-type Shares struct {
-	Strangers       float64 `yaml:"strangers"`
-	Foreign         float64 `yaml:"foreign"`
-	Domain          float64 `yaml:"domain"`
-	ForeignIdentity float64 `yaml:"foreign_identity"`
-	Identity        float64 `yaml:"identity"`
-	Own             float64 `yaml:"own"`
-	Operators       float64 `yaml:"operators"`
-	// DomainRate is how many times the rates of one caller all identities of another domain have.
-	DomainRate float64 `yaml:"domain_rate"`
-}
-
-// Division returns the division of a pool.
-func (s *Shares) Division() limit.Division {
-	return limit.Division{
-		Strangers: s.Strangers,
-		Foreign:   s.Foreign, Domain: s.Domain, ForeignID: s.ForeignIdentity,
-		OwnID:  s.Identity,
-		ForOwn: s.Own, ForOperators: s.Operators,
-	}
-}
-
-func defaultShares() Shares {
-	d := limit.DefaultDivision
-
-	return Shares{
-		Strangers: d.Strangers, Foreign: d.Foreign, Domain: d.Domain, ForeignIdentity: d.ForeignID,
-		Identity: d.OwnID, Own: d.ForOwn, Operators: d.ForOperators, DomainRate: admission.DefaultGroupRate,
-	}
-}
-
-const (
-	minShare      = 1. / 1024
-	maxReserved   = 3. / 4
-	maxDomainRate = 1024
-)
-
-// validate checks that each caller may use some places, and leaves some to others. It is written so
-// that NaN is refused.
-func (s *Shares) validate(r *report) {
-	for _, share := range []struct {
-		key  string
-		part float64
-		most float64
-		of   string
-	}{
-		{"strangers", s.Strangers, 1, "1"},
-		{"foreign", s.Foreign, 1, "1"},
-		{"domain", s.Domain, s.Foreign, "foreign"},
-		{"foreign_identity", s.ForeignIdentity, s.Domain, "domain"},
-		{"identity", s.Identity, 1, "1"},
-		{"own", s.Own, maxReserved, "0.75"},
-		{"operators", s.Operators, maxReserved - s.Own, "0.75 less own"},
-	} {
-		r.require(share.part >= minShare && share.part <= share.most, "limits.shares."+share.key,
-			"must be from 1/1024 to %s, got %v", share.of, share.part)
-	}
-
-	r.require(s.DomainRate >= 1 && s.DomainRate <= maxDomainRate, "limits.shares.domain_rate",
-		"must be from 1 to %d, got %v", maxDomainRate, s.DomainRate)
 }
 
 // CallerLimits replace the limits for some callers; those that are not given are as for
@@ -233,11 +162,8 @@ func (l *Limits) Sizes() admission.Sizes {
 		Requests:     l.RequestsAtOnce,
 		Watches:      l.WatchesAtOnce,
 		Invocations:  l.InvocationsAtOnce,
-		Nodes:        l.NodeRequestsAtOnce,
-		Awaiting:     l.AwaitingAtOnce,
 		RequestBytes: l.RequestBytes,
 		AnswerBytes:  l.AnswerBytes,
-		Division:     l.Shares.Division(),
 	}
 }
 
@@ -260,13 +186,8 @@ func defaultLimits() Limits {
 		RequestsAtOnce:         admission.DefaultSizes.Requests,
 		WatchesAtOnce:          admission.DefaultSizes.Watches,
 		InvocationsAtOnce:      admission.DefaultSizes.Invocations,
-		NodeRequestsAtOnce:     admission.DefaultSizes.Nodes,
-		AwaitingAtOnce:         admission.DefaultSizes.Awaiting,
-		PollsAtOnce:            defaultPolls,
-		PagesAtOnce:            defaultPages,
 		RequestBytes:           admission.DefaultSizes.RequestBytes,
 		AnswerBytes:            admission.DefaultSizes.AnswerBytes,
-		Shares:                 defaultShares(),
 	}
 }
 
@@ -313,7 +234,6 @@ func (l *Limits) validate(r *report, lifetimes Lifetimes) {
 	r.require(len(l.Callers) <= maxCallers, "limits.callers", "at most %d are allowed, got %d", maxCallers,
 		len(l.Callers))
 	l.validatePools(r)
-	l.Shares.validate(r)
 
 	for _, quota := range []struct {
 		key   string
@@ -339,9 +259,7 @@ func (l *Limits) validate(r *report, lifetimes Lifetimes) {
 func (l *Limits) Pools() Limits {
 	return Limits{
 		RequestsAtOnce: l.RequestsAtOnce, WatchesAtOnce: l.WatchesAtOnce, InvocationsAtOnce: l.InvocationsAtOnce,
-		NodeRequestsAtOnce: l.NodeRequestsAtOnce, AwaitingAtOnce: l.AwaitingAtOnce, PollsAtOnce: l.PollsAtOnce,
-		PagesAtOnce: l.PagesAtOnce, RequestBytes: l.RequestBytes, AnswerBytes: l.AnswerBytes,
-		Shares: l.Shares,
+		RequestBytes: l.RequestBytes, AnswerBytes: l.AnswerBytes,
 	}
 }
 
@@ -353,10 +271,6 @@ func (l *Limits) validatePools(r *report) {
 		{"requests_at_once", l.RequestsAtOnce},
 		{"watches_at_once", l.WatchesAtOnce},
 		{"invocations_at_once", l.InvocationsAtOnce},
-		{"node_requests_at_once", l.NodeRequestsAtOnce},
-		{"awaiting_at_once", l.AwaitingAtOnce},
-		{"polls_at_once", l.PollsAtOnce},
-		{"pages_at_once", l.PagesAtOnce},
 	} {
 		r.require(pool.places >= minAtOnce && pool.places <= maxAtOnce, "limits."+pool.key,
 			"must be from %d to %d, got %d", minAtOnce, maxAtOnce, pool.places)

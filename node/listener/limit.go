@@ -20,7 +20,6 @@ type Limit struct {
 	// Paced bounds how many connections without a certificate one address opens: in openedWindow seconds
 	// as many as it may have at once. All connections must be TLS.
 	Paced     bool
-	Division  limit.Division
 	OwnDomain string
 	Operator  func(id string) bool // see limit.SharesConfig
 	Rejected  func()               // called for every connection that is closed by the limit
@@ -72,7 +71,7 @@ const (
 func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 	all := int64(config.Max)
 
-	conns := config.Division.Of(all, config.Operator)
+	conns := limit.Divide(all, config.Operator)
 	if each := int64(config.PerAddress); each > 0 {
 		conns.Address = each
 		conns.Network = 2 * each

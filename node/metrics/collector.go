@@ -143,7 +143,7 @@ var stateMetrics = []stateMetric{
 		"limits.request_bytes.", held(admission.RequestBytesPool)),
 	gauge("answer_bytes_unread", "Bytes of agents' answers, and of those that clients have not read; limited by "+
 		"limits.answer_bytes.", held(admission.AnswerBytesPool)),
-	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place: limits.*_at_once.",
+	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place.",
 		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
 		"each is a bug to report.", (*snapshot).containedPanics, "place"),

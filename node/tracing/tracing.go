@@ -35,7 +35,6 @@ type Config struct {
 	Roots    *x509.CertPool // for the collector's certificate; nil is the system's
 	Sample   float64        // share of the traces that begin here and are recorded, from 0 to 1
 	Asked    float64        // traces a second that are recorded because a caller asks for it
-	Division limit.Division // of Asked between callers
 	Version  string         // of this program
 	Logger   *slog.Logger
 }
@@ -75,16 +74,16 @@ func Start(cfg Config) (*Tracing, error) {
 	cfg.Logger.Info("recording traces", "endpoint", cfg.Endpoint, "sample", cfg.Sample,
 		"instance", hex.EncodeToString(instance))
 
-	return &Tracing{provider, span.NewTracer(provider, askedRate(cfg.Asked, cfg.Division)), export}, nil
+	return &Tracing{provider, span.NewTracer(provider, askedRate(cfg.Asked)), export}, nil
 }
 
 // askedRate returns the function that counts a trace which a caller asks for, or refuses it.
-func askedRate(perSecond float64, division limit.Division) func(limit.Caller) bool {
+func askedRate(perSecond float64) func(limit.Caller) bool {
 	if perSecond == 0 {
 		return func(limit.Caller) bool { return false }
 	}
 
-	rate := limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))}, division)
+	rate := limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))})
 
 	return func(caller limit.Caller) bool {
 		_, ok := rate.Allow(caller)

@@ -365,7 +365,7 @@ func TestTracesThatAreAskedForAreShared(t *testing.T) {
 		t.Errorf("peers get %d, %d and %d traces, and the own domain %d, of 16", one, two, third, own)
 	}
 
-	off := askedRate(0, limit.Division{})
+	off := askedRate(0)
 	if off(limit.Caller{Kind: limit.Own}) {
 		t.Error("a trace is recorded because a caller asks for it, and none may be")
 	}
