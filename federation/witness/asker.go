@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ type AskerConfig struct {
 
 const (
 	lookEvery   = time.Second      // how often the ledger is looked at
-	askWithin   = 5 * time.Second  // of one submission
+	askWithin   = 5 * time.Second  // of one witness, all of its nodes together
 	renewAfter  = 30 * time.Minute // a ledger that doesn't grow is cosigned anew
 	spare       = 250 * time.Millisecond
 	maxAnswer   = 64 << 10
@@ -70,7 +71,7 @@ const (
 type Asker struct {
 	cfg      AskerConfig
 	asked    map[string]*asked // by the name of the target
-	proposal *proposal         // nil before the first, and when a witness has cosigned a later checkpoint
+	proposal *proposal         // nil before the first
 }
 
 // A proposal is the checkpoint that is submitted to the witnesses, to each when it may be asked. Another one
@@ -179,6 +180,8 @@ func (a *Asker) mayPropose(targets []Target, note *checkpoint.Note, now time.Tim
 		return true
 	case last.note.Size == note.Size && now.Sub(last.at) < renewAfter:
 		return false
+	case a.isOvertaken(targets, note):
+		return true
 	}
 
 	// The cosignatures of a checkpoint without the quorum are worth nothing: the rest of it is waited for.
@@ -205,6 +208,15 @@ func (a *Asker) mayPropose(targets []Target, note *checkpoint.Note, now time.Tim
 	return due
 }
 
+// isOvertaken reports whether a witness has cosigned a later checkpoint than the proposal, as it did for a former
+// leader. A size beyond the ledger is a false one, and must not keep the others from cosigning one checkpoint.
+func (a *Asker) isOvertaken(targets []Target, note *checkpoint.Note) bool {
+	return slices.ContainsFunc(targets, func(target Target) bool {
+		size := a.asked[target.Name].size
+		return size > a.proposal.note.Size && size <= note.Size
+	})
+}
+
 // collect submits the proposal to the witnesses that are due, and keeps it once it has the quorum. One
 // without the quorum does not take the place of one that has it.
 func (a *Asker) collect(ctx context.Context, targets []Target) {
@@ -226,10 +238,6 @@ func (a *Asker) collect(ctx context.Context, targets []Target) {
 	for i, target := range targets {
 		if lines[i] != "" {
 			p.cosigned[target.Name] = true
-		}
-
-		if a.asked[target.Name].size > p.note.Size {
-			a.proposal = nil
 		}
 	}
 
@@ -258,17 +266,25 @@ func (a *Asker) collect(ctx context.Context, targets []Target) {
 func (a *Asker) ask(ctx context.Context, target Target, state *asked, note *checkpoint.Note) (line string) {
 	err := errors.New("no address of it is known")
 
-	for i := range target.URLs {
-		turn := (state.prefer + i) % len(target.URLs)
-		if line, err = a.submit(ctx, target, target.URLs[turn], state, note); err == nil {
-			state.prefer = turn
+	// The cosignatures of the other witnesses wait for this one, however many nodes it has that don't answer.
+	within, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+
+	for range target.URLs {
+		url := target.URLs[state.prefer%len(target.URLs)]
+		if line, err = a.submit(within, target, url, state, note); err == nil {
 			break
 		}
 
-		// The end of Run says nothing about the witness.
-		if ctx.Err() != nil {
-			return ""
+		// The next attempt begins at the next node, even if this one has taken all of the time.
+		if state.prefer++; within.Err() != nil {
+			break
 		}
+	}
+
+	// The end of Run says nothing about the witness.
+	if ctx.Err() != nil {
+		return ""
 	}
 
 	if a.cfg.Asked != nil {
@@ -360,9 +376,6 @@ func (a *Asker) submit(ctx context.Context, target Target, url string, state *as
 
 // post sends a body, and returns a status with a bounded answer.
 func post(ctx context.Context, client *http.Client, url, body string) (status int, answer string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err

@@ -81,6 +81,8 @@ type remote struct {
 	*Witness
 	target Target
 	down   bool
+	lies   bool // about the size that it has cosigned
+	hangs  bool // until the caller gives up
 	asked  int
 }
 
@@ -89,6 +91,19 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 
 	if r.down {
 		return nil, errors.New("connection refused")
+	}
+
+	if r.hangs {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+
+	if r.lies {
+		to := httptest.NewRecorder()
+		to.WriteHeader(http.StatusConflict)
+		fmt.Fprintf(to, "%d\n", 1<<40)
+
+		return to.Result(), nil
 	}
 
 	to := httptest.NewRecorder()
@@ -221,4 +236,53 @@ func TestACheckpointWithTheQuorumStays(t *testing.T) {
 			t.Errorf("after the return of the witness: size %d with %q", log.kept.Size, log.lines)
 		}
 	})
+}
+
+// Whatever one witness does, the others' cosignatures of one checkpoint come at their pace.
+//
+// Requirement: LOG-009, LOG-013
+func TestOneBadWitnessDoesNotStopTheOthers(t *testing.T) {
+	for name, spoil := range map[string]func(*remote){
+		"away":                         func(r *remote) { r.down = true },
+		"names a size beyond the log":  func(r *remote) { r.lies = true },
+		"hangs at each of three nodes": func(r *remote) { r.hangs = true },
+		"cosigns by an unknown key": func(r *remote) {
+			r.target.Keys = newRemote(9, time.Second).target.Keys
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := newOwnLog(2)
+				first, second := newRemote(1, 10*time.Second), newRemote(2, 10*time.Second)
+
+				bad := newRemote(3, 10*time.Second)
+				bad.target.URLs = append(bad.target.URLs, bad.target.URLs[0], bad.target.URLs[0])
+				spoil(bad)
+
+				// The second may be asked five seconds after the first, so one checkpoint has to wait for it.
+				if _, err := second.Add(t.Context(), log.submission(0, 1)); err != nil {
+					t.Fatal(err)
+				}
+
+				time.Sleep(5 * time.Second)
+
+				log.began = time.Now()
+
+				ask(t, log, 10*time.Minute, bad, first, second)
+
+				last := time.Duration(0)
+				for _, at := range append(log.full, 10*time.Minute) {
+					if at-last > 20*time.Second {
+						t.Errorf("no checkpoint has the cosignatures of both from %s to %s", last, at)
+					}
+
+					last = at
+				}
+
+				if strings.Contains(log.lines, bad.target.Name) {
+					t.Errorf("kept %q", log.lines)
+				}
+			})
+		})
+	}
 }
