@@ -130,6 +130,7 @@ func (s *Server) optionalRoutes() (routes []route) {
 		routes = append(routes,
 			route{"POST", "/witness/add-checkpoint", guest, quiet, witness},
 			route{"GET", "/witness/logs/v0", anyone, quiet, witness},
+			route{"GET", "/witness/policy", anyone, quiet, witness},
 			route{"GET", "/witness/{log}/checkpoint", anyone, quiet, witness},
 		)
 	}

@@ -78,6 +78,7 @@ func outsideLogs(configured []config.OutsideLog) (logs []witness.Log) {
 func (n *Node) newWitness() *witness.Witness {
 	return witness.New(witness.Config{
 		PublicURL: n.cfg.PublicURL, Logs: n.logs, Store: witnessStore{n.store}, Keys: n.keyring,
+		Policy: func() (string, error) { return n.witnessing.witnesses.own(n.cfg.PublicURL) },
 		Contradicts: n.mesh.Contradicts,
 	})
 }
@@ -97,7 +98,11 @@ type witnesses struct {
 // targets returns the witnesses to ask. A peer without a cosigning key is left out.
 func (w *witnesses) targets() (targets []witness.Target) {
 	for _, peering := range w.peerings() {
-		keys := w.keysOf(peering)
+		if peering.State != directory.PeeringActive {
+			continue
+		}
+
+		keys := w.keysOf(peering.Domain)
 		if len(keys) == 0 {
 			continue
 		}
@@ -124,13 +129,9 @@ func (w *witnesses) targets() (targets []witness.Target) {
 	return targets
 }
 
-// keysOf returns the keys by which an active peer cosigns, one for each name.
-func (w *witnesses) keysOf(peering directory.Peering) (keys []checkpoint.VerifierKey) {
-	if peering.State != directory.PeeringActive {
-		return nil
-	}
-
-	for _, key := range w.keyring.WitnessKeys(peering.Domain) {
+// keysOf returns the keys by which the nodes of a domain cosign, one for each name.
+func (w *witnesses) keysOf(domain spiffeid.TrustDomain) (keys []checkpoint.VerifierKey) {
+	for _, key := range w.keyring.WitnessKeys(domain) {
 		if !slices.ContainsFunc(keys, func(k checkpoint.VerifierKey) bool { return k.Name == key.Name }) {
 			keys = append(keys, key) // a former key of the node comes behind
 		}
@@ -152,20 +153,12 @@ func (w *witnesses) amend(policy *checkpoint.Policy) {
 			url = target.URLs[0]
 		}
 
-		var names []string
-		for _, key := range target.Keys {
-			names = append(names, key.Name)
-			policy.Witnesses = append(policy.Witnesses, checkpoint.PolicyWitness{Name: key.Name, Key: key, URL: url})
-		}
-
 		all = append(all, target.Name)
+		names := addWitnesses(policy, target.Keys, url)
 
-		// A peer counts once, however many of its nodes cosign. An outside witness is a single key, so it needs no
-		// group.
+		// An outside witness is a single key, so it needs no group.
 		if target.Client != w.outside {
-			policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{
-				Name: target.Name, Threshold: 1, Members: names,
-			})
+			addDomain(policy, target.Name, names)
 		}
 	}
 
@@ -178,6 +171,35 @@ func (w *witnesses) amend(policy *checkpoint.Policy) {
 		})
 		policy.Quorum = groupOfWitnesses
 	}
+}
+
+// addWitnesses adds the keys of a witness to a policy, and returns their names.
+func addWitnesses(policy *checkpoint.Policy, keys []checkpoint.VerifierKey, url string) (names []string) {
+	for _, key := range keys {
+		names = append(names, key.Name)
+		policy.Witnesses = append(policy.Witnesses, checkpoint.PolicyWitness{Name: key.Name, Key: key, URL: url})
+	}
+
+	return names
+}
+
+// addDomain adds the group of a domain, which counts once, however many of its nodes cosign.
+func addDomain(policy *checkpoint.Policy, domain string, nodes []string) {
+	policy.Groups = append(policy.Groups, checkpoint.PolicyGroup{Name: domain, Threshold: 1, Members: nodes})
+}
+
+// own returns the policy by which operators of other logs ask for a cosignature of this domain.
+func (w *witnesses) own(publicURL string) (string, error) {
+	keys := w.keysOf(w.domain)
+	if len(keys) == 0 {
+		return "", directory.Refuse(directory.Unavailable,
+			"the key document of this domain lists no cosigning key yet; try again later")
+	}
+
+	policy := &checkpoint.Policy{Quorum: w.domain.Name()}
+	addDomain(policy, policy.Quorum, addWitnesses(policy, keys, publicURL+witness.Prefix))
+
+	return policy.Text(), nil
 }
 
 // ownLedger is the domain's ledger for the asker of its witnesses.

@@ -16,6 +16,7 @@ const (
 	Prefix        = "/witness" // of submissions and of monitoring
 	PathSubmit    = Prefix + "/add-checkpoint"
 	PathList      = Prefix + "/logs/v0"
+	PathPolicy    = Prefix + "/policy"
 	patternLatest = Prefix + "/{log}/checkpoint"
 	typeSize      = "text/x.tlog.size"
 	typeText      = "text/plain; charset=utf-8"
@@ -32,6 +33,10 @@ func (w *Witness) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+PathList, func(to http.ResponseWriter, _ *http.Request) {
 		w.show(to, w.cfg.Logs.List(), nil)
+	})
+	mux.HandleFunc("GET "+PathPolicy, func(to http.ResponseWriter, _ *http.Request) {
+		text, err := w.cfg.Policy()
+		w.show(to, text, err)
 	})
 
 	return mux

@@ -55,6 +55,8 @@ type Config struct {
 	Logs      *Logs
 	Store     Store
 	Keys      Keyring
+	// Policy returns the policy that asks for a cosignature of this domain (C2SP tlog-policy).
+	Policy func() (string, error)
 	// Contradicts is called with two checkpoints of one size that a peer's ledger has signed, whose
 	// roots differ. It must not block.
 	Contradicts func(peer spiffeid.TrustDomain, taken, other string)

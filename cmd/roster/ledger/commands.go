@@ -96,6 +96,16 @@ func (s *source) served(c *cobra.Command, session *connect.Session) (string, *ch
 	return log.policy()
 }
 
+// cosigning returns the policy that asks for a cosignature of the domain.
+func (s *source) cosigning(c *cobra.Command, session *connect.Session) (string, *checkpoint.Policy, error) {
+	client, err := session.Client()
+	if err != nil {
+		return "", nil, err
+	}
+
+	return (&reader{ctx: c.Context(), client: client, prefix: "/witness"}).policy()
+}
+
 func checkpointCommand(session *connect.Session) *cobra.Command {
 	var from source
 
@@ -123,17 +133,28 @@ later "roster log check FILE" shows that the log was only appended to.`,
 }
 
 func policyCommand(session *connect.Session) *cobra.Command {
-	var from source
+	var (
+		from    source
+		witness bool
+	)
 
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Print the log's own policy: its keys and its witnesses",
 		Long: `Print the C2SP tlog-policy that the directory serves: the keys that sign for the log, and the
-witnesses that the domain names. Compare it with a source that you trust before you judge by it.`,
-		Example: "  roster log policy > policy.txt",
+witnesses that the domain names. Compare it with a source that you trust before you judge by it.
+
+With --witness print the keys by which the domain cosigns other logs, as the operator of such a
+log needs them.`,
+		Example: "  roster log policy > policy.txt\n  roster log policy --witness",
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			text, _, err := from.served(c, session)
+			serve := from.served
+			if witness {
+				serve = from.cosigning
+			}
+
+			text, _, err := serve(c, session)
 			if err != nil {
 				return err
 			}
@@ -144,6 +165,8 @@ witnesses that the domain names. Compare it with a source that you trust before 
 		},
 	}
 	from.addFlags(cmd, false)
+	cmd.Flags().BoolVar(&witness, "witness", false, "print the keys by which the domain cosigns other logs")
+	cmd.MarkFlagsMutuallyExclusive("witness", "epoch")
 
 	return cmd
 }

@@ -122,7 +122,7 @@ func (r *reader) policy() (string, *checkpoint.Policy, error) {
 
 	policy, err := checkpoint.ParsePolicy(string(text))
 	if err != nil {
-		return "", nil, cli.Failed(cli.ExitFormat, "the policy of the log: %w", err)
+		return "", nil, cli.Failed(cli.ExitFormat, "the policy that the directory serves: %w", err)
 	}
 
 	return string(text), policy, nil
