@@ -269,6 +269,11 @@ func (m *Mesh) Peers() []replica.PeerStatus {
 		status.Received, status.Refused = m.refusals.ByOrigin.Of(origin.Domain), m.refusals.BySender.Of(origin.Domain)
 		status.BytesIn, status.BytesOut = m.traffic.Of(origin.Domain)
 		status.GossipIn, status.GossipOut = m.gossip.gossiped.Of(origin.Domain)
+
+		if status.Asked {
+			status.LedgerAge, status.LedgerError = m.mirrors.Age(origin.Domain)
+		}
+
 		all = append(all, status)
 	}
 

@@ -166,6 +166,8 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.LagRevisions = status.LagRevisions
 	peer.LagSeconds = status.LagSeconds
 	peer.HeadAge = status.HeadAge.Seconds()
+	peer.LedgerAge = status.LedgerAge.Seconds()
+	peer.LedgerError = status.LedgerError
 	peer.LastHeard = status.LastHeard
 	peer.Up = status.Up
 	peer.LastAnswer = status.LastAnswer.UTC()

@@ -26,6 +26,7 @@ type selfReport struct {
 	source  *trust.Source
 	bundles *trust.Bundles
 	ready   func() error
+	ledger  func() wire.LedgerStatus
 }
 
 // Node returns the state of this node.
@@ -39,6 +40,7 @@ func (r selfReport) Node() wire.NodeStatus {
 		ClockStep:     r.store.Clock().Step.Seconds(),
 		ClockBehind:   r.store.Clock().Behind.Seconds(),
 		Unconfirmed:   r.store.Unconfirmed(),
+		Ledger:        r.ledger(),
 	}
 
 	if err := r.ready(); err != nil {

@@ -674,7 +674,7 @@ func advertised(n *Node, ln net.Listener) string {
 
 // operator returns the routes of operators.
 func (n *Node) operator() operator {
-	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready}
+	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready, n.witnessing.status}
 	return operator{self, n.store, n.view, n.mesh, n.policy, n.keeper, n.agreements, n.attester.rotate}
 }
 

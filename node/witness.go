@@ -5,11 +5,13 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
@@ -78,7 +80,7 @@ func outsideLogs(configured []config.OutsideLog) (logs []witness.Log) {
 func (n *Node) newWitness() *witness.Witness {
 	return witness.New(witness.Config{
 		PublicURL: n.cfg.PublicURL, Logs: n.logs, Store: witnessStore{n.store}, Keys: n.keyring,
-		Policy: func() (string, error) { return n.witnessing.witnesses.own(n.cfg.PublicURL) },
+		Policy:      func() (string, error) { return n.witnessing.witnesses.own(n.cfg.PublicURL) },
 		Contradicts: n.mesh.Contradicts,
 	})
 }
@@ -271,6 +273,70 @@ type witnessing struct {
 	witnesses witnesses
 	store     *consensus.Store
 	latest    atomic.Pointer[cosigned]
+	asked     submissions
+}
+
+// submissions are the outcomes of this node's submissions to the witnesses.
+type submissions struct {
+	mu   sync.Mutex // guards last
+	last map[string]wire.WitnessStatus
+}
+
+// note keeps the outcome of a submission.
+func (s *submissions) note(witness string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.last == nil {
+		s.last = map[string]wire.WitnessStatus{}
+	}
+
+	status := s.last[witness]
+	status.Name = witness
+	now := time.Now().UTC().Truncate(time.Second)
+
+	switch {
+	case err == nil:
+		status = wire.WitnessStatus{Name: witness, Cosigned: now}
+	case status.Error == "":
+		status.FailingSince = now
+		fallthrough
+	default:
+		status.Error = err.Error()
+	}
+
+	s.last[witness] = status
+}
+
+func (s *submissions) of(witness string) (status wire.WitnessStatus, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status, ok = s.last[witness]
+
+	return status, ok
+}
+
+// status returns the state of the domain's ledger.
+func (w *witnessing) status() (status wire.LedgerStatus) {
+	status.Leaves, _ = w.store.Ledger()
+	status.Incomplete = !w.store.Logs.Whole()
+
+	if leaves, asked := w.leaves(); asked {
+		status.Cosigned = &leaves
+	}
+
+	// A former leader's outcomes are old.
+	if !w.store.IsLeader() {
+		return status
+	}
+
+	for _, target := range w.witnesses.targets() {
+		if one, ok := w.asked.of(target.Name); ok {
+			status.Witnesses = append(status.Witnesses, one)
+		}
+	}
+
+	return status
 }
 
 // run follows the cosignatures until ctx ends.
@@ -364,7 +430,11 @@ func startWitnesses(n *Node, pace federation.Stretch) {
 
 	asker := witness.NewAsker(witness.AskerConfig{
 		Ledger: ownLedger{n.ledgers()}, Targets: n.witnessing.witnesses.targets, Logger: n.log,
-		Asked: n.metrics.Submitted, Pace: pace,
+		Asked: func(target string, err error) {
+			n.metrics.Submitted(target, err)
+			n.witnessing.asked.note(target, err)
+		},
+		Pace: pace,
 	})
 	n.life.loop("witnesses", asker.Run)
 	n.life.loop("cosignatures", n.witnessing.run)

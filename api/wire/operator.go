@@ -123,6 +123,30 @@ type NodeStatus struct {
 	// Unconfirmed is how many of the domain's registrations were restored from a backup and not
 	// refreshed by their owners since; peers don't have them.
 	Unconfirmed int `json:"unconfirmed"`
+	// Ledger is the state of the domain's transparency log.
+	Ledger LedgerStatus `json:"ledger,omitzero"`
+}
+
+// A LedgerStatus is the state of a domain's transparency log, as the node that answers has it.
+type LedgerStatus struct {
+	Leaves uint64 `json:"leaves"`
+	// Incomplete is whether the node lacks entries of it.
+	Incomplete bool `json:"incomplete,omitzero"`
+	// Cosigned is how many leaves a checkpoint covers that the quorum of witnesses has cosigned; absent if the
+	// domain asks for none.
+	Cosigned *uint64 `json:"cosigned_leaves,omitzero"`
+	// Witnesses are those that the node has asked, as the domain's leader.
+	Witnesses []WitnessStatus `json:"witnesses,omitempty"`
+}
+
+// A WitnessStatus is the outcome of submissions to a witness.
+type WitnessStatus struct {
+	Name string `json:"name"`
+	// Cosigned is when it last cosigned a checkpoint that this node submitted.
+	Cosigned time.Time `json:"cosigned_at,omitzero"`
+	// FailingSince is when it first failed in a row, and Error why it failed last; absent while it cosigns.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	Error        string    `json:"error,omitempty"`
 }
 
 // Members are the nodes in the mesh's gossip pool.
@@ -207,6 +231,10 @@ type Peer struct {
 	Refused map[string]uint64 `json:"refused,omitempty"`
 	// HeadAge is of its newest verified head, in seconds.
 	HeadAge float64 `json:"head_age_seconds"`
+	// LedgerAge is of the newest verified checkpoint of its ledger that is not behind the one before, in seconds,
+	// and LedgerError why there was no newer one.
+	LedgerAge   float64 `json:"ledger_age_seconds,omitzero"`
+	LedgerError string  `json:"ledger_error,omitempty"`
 	// HoldsBack are the structures of which the domain writes a lower format than its
 	// nodes read, because the peer reads no higher one or has not said what it reads.
 	HoldsBack []string `json:"holds_back,omitempty"`

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // healthyNode is the state of a node in which all is well.
@@ -65,6 +67,50 @@ func TestStatusJudgesALagAsDoctorDoes(t *testing.T) {
 
 		if code, out, errs := w.run("status", "--exit-code"); code != want || !strings.Contains(out, "\tbehind\t") {
 			t.Errorf("of a peer with %s: exit code %d, want %d\n%s%s", answer, code, want, out, errs)
+		}
+	}
+}
+
+// status names a witness that fails, and why, also at a node that does not lead: the leader, which asks the
+// witnesses, is asked for them. One that failed a moment ago needs no attention.
+//
+// Requirement: LOG-009
+func TestStatusNamesAWitnessThatFails(t *testing.T) {
+	const (
+		raft = `{"leader":"n2","peers":[{"id":"n1","address":"a:1","voter":true,"state":"alive"},` +
+			`{"id":"n2","address":"b:1","voter":true,"state":"alive","api":"%s"}],"quotas":{"registrations":1}}`
+		ledger = `,"ledger":{"leaves":12,"cosigned_leaves":9%s}}`
+		failed = `,"witnesses":[{"name":"gamma.test","cosigned_at":"2026-11-01T00:00:00Z"},{"name":"beta.test",` +
+			`"failing_since":"%s","error":"connection refused"}]`
+	)
+
+	node := strings.TrimSuffix(healthyNode, "}") + ledger
+
+	for since, want := range map[string]int{
+		"2026-11-01T00:00:00Z":                1,
+		time.Now().UTC().Format(time.RFC3339): 0,
+	} {
+		asked := 0
+		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			status := fmt.Sprintf(node, "")
+			if r.URL.Path == "/v1/operator/status" {
+				if asked++; asked%2 == 0 { // of the leader, which has the address of the node here
+					status = fmt.Sprintf(node, fmt.Sprintf(failed, since))
+				}
+			}
+
+			says(map[string]string{
+				"/v1/operator/status": status,
+				"/v1/operator/raft":   fmt.Sprintf(raft, "https://"+r.Host),
+				"/v1/operator/peers":  `{"peers":[{"domain":"beta.test","agreed":"active","state":"active"}]}`,
+			}[r.URL.Path])(w, r)
+		})
+
+		code, out, errs := w.run("status", "--exit-code")
+		if code != want || !strings.Contains(out, "12 leaves, 9 of them cosigned") ||
+			!strings.Contains(out, "witness gamma.test\tok\t") ||
+			!strings.Contains(out, "cosigned nothing that this leader submitted: connection refused") {
+			t.Errorf("a witness that fails since %s: exit code %d, want %d\n%s%s", since, code, want, out, errs)
 		}
 	}
 }

@@ -58,6 +58,8 @@ type copied struct {
 	// witnesses have cosigned a checkpoint of covered entries, as the origin's policy asks for.
 	witnesses *directory.Witnesses
 	covered   uint64
+	kept      time.Time // when a checkpoint was verified that is not behind the one before; or the copy began
+	failed    string    // why there was no such checkpoint since
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -84,7 +86,7 @@ func (m *Mirrors) of(origin spiffeid.TrustDomain) *copied {
 
 	c := m.all[origin]
 	if c == nil {
-		c = &copied{}
+		c = &copied{kept: time.Now()}
 		m.all[origin] = c
 	}
 
@@ -112,6 +114,7 @@ func (c *copied) close() error {
 	}
 
 	c.epoch, c.log, c.tree, c.note, c.witnesses, c.covered = 0, nil, ledger.Tree{}, "", nil, 0
+	c.kept, c.failed = time.Now(), ""
 
 	return err
 }
@@ -198,7 +201,33 @@ func (c *copied) at() (epoch uint64, log *ledger.Log, tree ledger.Tree) {
 func (m *Mirrors) Follow(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, nodes []protocol.Node) error {
 	c := m.of(origin)
 
-	return c.alone(func() error { return m.follow(ctx, c, origin, epoch, nodes) })
+	return c.alone(func() error {
+		err := m.follow(ctx, c, origin, epoch, nodes)
+		if err != nil {
+			c.fails(err)
+		}
+
+		return err
+	})
+}
+
+func (c *copied) fails(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err.Error()
+}
+
+// Age returns the time since this node verified a checkpoint of a domain's present ledger that is not behind the one
+// before, or since it began to follow the ledger, and why there was no newer one; "" if none was expected.
+func (m *Mirrors) Age(origin spiffeid.TrustDomain) (age time.Duration, why string) {
+	return m.of(origin).age()
+}
+
+func (c *copied) age() (time.Duration, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return time.Since(c.kept), strings.ReplaceAll(c.failed, "\n", "; ")
 }
 
 func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDomain, epoch uint64,
@@ -319,6 +348,7 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 		m.cfg.Forked(origin, c.note, note.String())
 		return ErrDiscontinued
 	case next.Size < tree.Size: // a node that is behind
+		c.fails(fmt.Errorf("its checkpoint has %d entries, and the one before had %d", next.Size, tree.Size))
 		return begins(log, tree, next)
 	case next.Size == tree.Size && !missing:
 		return c.keep(m, origin, note) // with further cosignatures
@@ -431,17 +461,16 @@ func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	text := note.String()
-	if text == c.note {
-		return nil
+	if text := note.String(); text != c.note {
+		file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
+		if err := durable.WriteFile(file, []byte(text), 0o600); err != nil {
+			return err
+		}
+
+		c.note, c.tree = text, ledger.Tree{Size: note.Size, Root: note.Root}
 	}
 
-	file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
-	if err := durable.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
-	}
-
-	c.note, c.tree = text, ledger.Tree{Size: note.Size, Root: note.Root}
+	c.kept, c.failed = time.Now(), ""
 
 	return nil
 }

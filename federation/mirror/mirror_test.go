@@ -326,6 +326,46 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	f.holds(t, 0)
 }
 
+// The age of a ledger's checkpoint grows while its nodes show none, one that is not signed, or one that is behind
+// the one before, and the reason is known. An unchanged one is as good as a new one.
+//
+// Requirement: LOG-013
+func TestTheAgeOfACheckpointAndItsReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := newOrigin(300)
+		f := newFollower(t, t.TempDir(), node)
+
+		for _, c := range []struct {
+			entries int
+			signer  ed25519.PrivateKey
+			why     string // empty if the age begins anew
+		}{
+			{300, key, ""},
+			{300, key, ""},
+			{200, key, "its checkpoint has 200 entries, and the one before had 300"},
+			{300, witness, "not signed by a key of the key document"},
+			{301, key, ""},
+		} {
+			node.entries, node.signer = newOrigin(c.entries).entries, c.signer
+			before, _ := f.Age(beta)
+
+			time.Sleep(time.Minute)
+
+			_ = f.follow(t)
+
+			age, why := f.Age(beta)
+			if c.why == "" && (age != 0 || why != "") ||
+				c.why != "" && (age != before+time.Minute || !strings.Contains(why, c.why)) {
+				t.Errorf("%d entries: age %v after %v, %q", c.entries, age, before, why)
+			}
+		}
+
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Cosignatures count for the entries of the copy only: neither those of a smaller checkpoint of another
 // ledger do, nor does a node that is behind take any away.
 //

@@ -27,6 +27,8 @@ type PeerStatus struct {
 	LagRevisions uint64
 	LagSeconds   float64
 	HeadAge      time.Duration            // of its last verified word; 0 if there was none
+	LedgerAge    time.Duration            // of the last checkpoint of its ledger that is not behind the one before
+	LedgerError  string                   // why there was no newer one; empty if none was expected
 	LastHeard    time.Time                // zero for never
 	LastError    string                   // empty once something worked again
 	Entries      uint64                   // held, the pending ones too

@@ -198,6 +198,8 @@ var stateMetrics = []stateMetric{
 		perPeer(func(p federation.PeerStatus) float64 { return p.HeadAge.Seconds() }), "origin"),
 	gauge("federation_page_age_seconds", "Time since the issue of the last verified page of a peer; an idle domain "+
 		"issues none.", (*snapshot).pageAges, "origin"),
+	gauge("federation_checkpoint_age_seconds", "Time since the last verified checkpoint of an active peer's ledger "+
+		"that is not behind the one before.", (*snapshot).checkpointAges, "origin"),
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
@@ -335,6 +337,15 @@ func (s *snapshot) peersUp(emit emit) {
 	for _, p := range s.peers {
 		if p.Asked {
 			emit(oneIf(p.Up), p.Domain.Name())
+		}
+	}
+}
+
+// checkpointAges has no value for a peer of which nothing is asked, whose ledger is not followed.
+func (s *snapshot) checkpointAges(emit emit) {
+	for _, p := range s.peers {
+		if p.Asked {
+			emit(p.LedgerAge.Seconds(), p.Domain.Name())
 		}
 	}
 }

@@ -132,6 +132,11 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 		t.add("age of last verified head", formatSeconds(peer.HeadAge)+" s")
 	}
 
+	if peer.LedgerAge > 0 {
+		t.add("age of last verified checkpoint", formatSeconds(peer.LedgerAge)+" s")
+	}
+
+	t.add("checkpoint error", peer.LedgerError)
 	t.add("bundle endpoint", peer.BundleEndpoint)
 	t.add("bundle refreshed", console.Time(peer.BundleChecked))
 	t.add("bundle error", peer.BundleError)

@@ -39,6 +39,10 @@ machine, even if it doesn't answer.`,
 				return err
 			}
 
+			if err := status.askLeader(ctx); err != nil {
+				session.Note("The leader, which asks the witnesses of the ledger, was not asked for them: %v", err)
+			}
+
 			t := status.table()
 
 			if err := session.PrintValue(&status, "warnings", t); err != nil || !exitCode ||
@@ -89,6 +93,29 @@ func (s *domainStatus) read(ctx context.Context, operator *apiclient.Operator) (
 	return err
 }
 
+// askLeader asks the leader for the state of the witnesses, which no other node has.
+func (s *domainStatus) askLeader(ctx context.Context) error {
+	for _, member := range s.Raft.Peers {
+		if member.ID != s.Raft.Leader || member.ID == s.Node.ID || member.API == "" {
+			continue
+		}
+
+		client, err := s.session.ClientOf(member.API)
+		if err != nil {
+			return err
+		}
+
+		leader, _, err := client.Operator().Node(ctx)
+		if err != nil {
+			return err
+		}
+
+		s.Node.Ledger.Witnesses = leader.Ledger.Witnesses
+	}
+
+	return nil
+}
+
 // doctorOfNode is the command for facts that only the node's machine has.
 var doctorOfNode = []string{"doctor", "--config", "FILE"}
 
@@ -120,6 +147,7 @@ func (s *domainStatus) table() cli.Table {
 	s.judgeExpiry("bundle", s.Node.BundleExpires, doctor.JudgeAuthority)
 	s.judgeDisk()
 	s.judgeClock()
+	s.judgeLedger()
 
 	for _, member := range s.Raft.Peers {
 		s.judgeMember(member)
@@ -236,6 +264,50 @@ func (s *domainStatus) judgeClock() {
 		s.fine("clock", "ok", "")
 	}
 }
+
+// judgeLedger shows how far the ledger is cosigned, and the witnesses that have failed for longer than a moment.
+func (s *domainStatus) judgeLedger() {
+	ledger := &s.Node.Ledger
+
+	detail := fmt.Sprintf("%d leaves", ledger.Leaves)
+	if ledger.Cosigned != nil {
+		detail += fmt.Sprintf(", %d of them cosigned by the quorum of witnesses", *ledger.Cosigned)
+	}
+
+	if ledger.Incomplete {
+		s.warn("ledger", "incomplete", detail+"; the node lacks entries, and asks the other members for them",
+			doctorOfNode...)
+	} else {
+		s.fine("ledger", "ok", detail)
+	}
+
+	for _, witness := range ledger.Witnesses {
+		subject := "witness " + witness.Name
+
+		last := "has cosigned nothing that this leader submitted"
+		if !witness.Cosigned.IsZero() {
+			last = "cosigned last at " + s.session.Time(witness.Cosigned)
+		}
+
+		switch {
+		case witness.Error == "":
+			s.fine(subject, "ok", last)
+		case s.now.Sub(witness.FailingSince) < witnessPatience:
+			s.fine(subject, "retried", last+": "+witness.Error)
+		case s.isPeer(witness.Name):
+			s.warn(subject, "failing", last+": "+witness.Error, "peer", "show", witness.Name)
+		default:
+			s.warn(subject, "failing", last+": "+witness.Error, "log", "checkpoint")
+		}
+	}
+}
+
+func (s *domainStatus) isPeer(name string) bool {
+	return slices.ContainsFunc(s.Peers, func(p apiclient.Peer) bool { return p.Domain == name })
+}
+
+// witnessPatience is for how long a witness may fail before it needs attention.
+const witnessPatience = time.Minute
 
 func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 	subject := "member " + member.ID
