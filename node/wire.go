@@ -246,7 +246,7 @@ func (n *Node) wireAdmin() error {
 		}
 
 		if !config.IsLoopback(each.address) {
-			n.log.Warn("other machines can reach a listener without authentication; let the network keep out strangers",
+			n.log.Warn("other machines can reach a listener without authentication; restrict access by a firewall",
 				"listener", each.name, "address", ln.Addr().String())
 		}
 
@@ -749,7 +749,7 @@ func reportForbids(count func(), log *slog.Logger) func(id, action, reason strin
 
 		// Any caller can repeat a request that the policy fails on, so the rate is that of each policy.
 		if skipped, due := lines.Take(id); due {
-			log.Warn("a forbid of the domain's policy can't be evaluated, so it forbids whatever it is asked about; "+
+			log.Warn("a forbid of the domain's policy can't be evaluated, so it forbids every such request; "+
 				"correct it, see roster policy check",
 				"policy", id, "action", action, "err", reason, "skipped", skipped)
 		}

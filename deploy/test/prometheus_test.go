@@ -527,7 +527,7 @@ func TestAlertsOfLostNodes(t *testing.T) {
 
 	// The runbooks' first commands show it.
 	doctor := exec.Command(binary(t), "doctor", "--config", alpha.Nodes[0].Config)
-	if out, _ := doctor.CombinedOutput(); !strings.Contains(string(out), "it does not run here") {
+	if out, _ := doctor.CombinedOutput(); !strings.Contains(string(out), "not running") {
 		t.Errorf("doctor says\n%s", out)
 	}
 

@@ -27,19 +27,19 @@ func (d *diagnosis) disk(context.Context) {
 	free, share, err := disk.FreeSpace(data)
 
 	if err != nil {
-		d.say("disk", StatusUnknown, "see that "+d.cfg.Data+" is there", "%v", err)
+		d.say("disk", StatusUnknown, "check that "+d.cfg.Data+" exists and is mounted", "%v", err)
 		return
 	}
 
-	do := "make room, or move data to a larger disk"
+	do := "free disk space, or move data to a larger disk"
 	d.say("disk", JudgeSpace(free, share), do, "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 
 	took, err := syncTime(data)
 
-	do = "a change waits for that: give data a disk of its own, or a faster one"
+	do = "writes wait for it: move data to a faster disk, or one of its own"
 	switch {
 	case err != nil:
-		d.say("disk.sync", StatusFailed, "see who owns "+d.cfg.Data+" and whether it can be written", "%v", err)
+		d.say("disk.sync", StatusFailed, "check the owner and permissions of "+d.cfg.Data, "%v", err)
 	case d.cfg.Disk.Slow > 0 && took > d.cfg.Disk.Slow:
 		d.say("disk.sync", StatusFailed, do, "a 4 KiB sync takes %v; over disk.slow a leader hands over", took)
 	case took > 50*time.Millisecond:
@@ -104,24 +104,24 @@ func (d *diagnosis) trail(context.Context) {
 	tail, err := audit.ReadTail(path, d.now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		d.say(check, StatusUnknown, "start the node: it begins one", "there is no trail yet at %s", path)
+		d.say(check, StatusUnknown, "start the node, which creates it", "no audit log at %s", path)
 	case err != nil:
-		d.say(check, StatusFailed, "see who owns "+path+": without it no change is made",
-			"the trail can't be read: %v", err)
+		d.say(check, StatusFailed, "check the owner and permissions of "+path+": the node refuses changes without it",
+			"can't read the audit log: %v", err)
 	case len(tail.Faults) > 0:
 		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it; \"roster audit --file "+path+
 			"\" names each place",
-			"the last %d lines are not as they were written; faults: %d, the first: %s", tail.Lines, len(tail.Faults),
+			"faults in the last %d lines: %d; first: %s", tail.Lines, len(tail.Faults),
 			tail.Faults[0])
 	case len(tail.Open) > 0:
 		last := tail.Open[len(tail.Open)-1]
 		d.say(check, StatusWarning,
-			"the node ended on the way: look at what became of it (\"roster get\"), and note it",
-			"%d changes were intended and have no outcome; the last is %s %s of %s, at %s, request %s",
+			"the node stopped before it recorded the outcome: check the result with \"roster get\"",
+			"%d changes have no recorded outcome; last: %s %s of %s, at %s, request %s",
 			len(tail.Open), last.Action, d.nameOf(last.Agent+last.Target), d.nameOf(last.Actor),
 			last.Time.Format(time.RFC3339), last.RequestID)
 	default:
-		d.say(check, StatusOK, "", "the last %d lines are chained, and each intended change has an outcome", tail.Lines)
+		d.say(check, StatusOK, "", "the last %d lines are intact, and each change has an outcome", tail.Lines)
 	}
 
 	d.suspects(tail.Suspect)
@@ -144,7 +144,7 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 	const check = "operators"
 
 	if len(lines) == 0 {
-		d.say(check, StatusOK, "", "no command was applied lately without a valid proof or check")
+		d.say(check, StatusOK, "", "no recent command without a valid proof or check")
 
 		return
 	}
@@ -153,7 +153,7 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 	d.say(check, StatusFailed,
 		"a member's key may be stolen: compare \"roster audit\" of all nodes, remove the member that brought the "+
 			"command, and undo it; if it is a peer's bundle, compare its fingerprints",
-		"%d commands were applied lately without a valid proof or check; the last is %s %s at %s, brought by %s",
+		"%d recent commands without a valid proof or check; last: %s %s at %s, brought by %s",
 		len(lines), last.Action, d.nameOf(last.Target), last.Time.Format(time.RFC3339),
 		cmp.Or(last.BroughtBy, "nodes unknown"))
 }
@@ -163,7 +163,7 @@ func (d *diagnosis) misconduct(lines []audit.Entry) {
 	const check = "members"
 
 	if len(lines) == 0 {
-		d.say(check, StatusOK, "", "no message of a member was refused lately as false")
+		d.say(check, StatusOK, "", "no false message from a member lately")
 
 		return
 	}
@@ -172,7 +172,7 @@ func (d *diagnosis) misconduct(lines []audit.Entry) {
 	d.say(check, StatusFailed,
 		"the key of that member may be stolen: remove it with \"roster raft remove ID\", and renew its key "+
 			"(docs/runbooks.md#rostermembermisconduct); if it runs a newer release, upgrade this node",
-		"%d false messages of members were refused lately; the last is by %s at %s: %s",
+		"%d false messages from members were refused lately; last: from %s at %s: %s",
 		len(lines), last.BroughtBy, last.Time.Format(time.RFC3339), last.Target)
 }
 

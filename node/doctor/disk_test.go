@@ -57,8 +57,8 @@ func TestDoctorNamesMisconduct(t *testing.T) {
 
 		i := slices.IndexFunc(d.findings, func(f Finding) bool { return f.Check == "members" })
 		if i < 0 || d.findings[i].Status != want ||
-			(want == StatusFailed) != strings.Contains(d.findings[i].Found, "by spiffe://alpha.test/roster/node/2 at "+
-				"2026-11-22T10:29:34Z: log entry 12") {
+			(want == StatusFailed) != strings.Contains(d.findings[i].Found,
+				"from spiffe://alpha.test/roster/node/2 at 2026-11-22T10:29:34Z: log entry 12") {
 			t.Errorf("%q: %+v", text, d.findings)
 		}
 	}

@@ -135,11 +135,11 @@ func (d *diagnosis) say(check, status, do, format string, args ...any) {
 func (d *diagnosis) identity(ctx context.Context) {
 	const check = "identity"
 	i := d.cfg.Identity
-	do := "see to whatever renews " + i.Cert + " and " + i.Bundle
+	do := "renew " + i.Cert + " and " + i.Bundle + ", and check the program that renews them"
 
 	var err error
 	if i.WorkloadAPI != "" {
-		do = "see to the Workload API at " + i.WorkloadAPI
+		do = "check the Workload API at " + i.WorkloadAPI
 		err = d.fromWorkload(ctx)
 	} else if err = d.bundles.LoadFile(d.cfg.TrustDomain, i.Bundle); err == nil {
 		d.svid, err = x509svid.Load(i.Cert, i.Key)
@@ -159,14 +159,14 @@ func (d *diagnosis) identity(ctx context.Context) {
 		d.say(
 			check,
 			StatusFailed,
-			"list it under members, or give this node its own SVID",
+			"add it to members, or configure this node's own SVID",
 			"%s is not a member",
 			id,
 		)
 	case err != nil:
-		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
+		d.say(check, StatusFailed, do, "the SVID of %s is not valid: %v", id, err)
 	case JudgeSVID(left) != StatusOK:
-		d.say(check, JudgeSVID(left), do, "the SVID of %s ends in %v", id, left)
+		d.say(check, JudgeSVID(left), do, "the SVID of %s expires in %v", id, left)
 	default:
 		d.say(check, StatusOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
 	}
@@ -219,13 +219,13 @@ func (d *diagnosis) authorities(context.Context) {
 
 	files, err := peering.ReadFiles(filepath.Join(d.cfg.Data, "peers"))
 	if err != nil {
-		d.say("bundle of peers", StatusFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
+		d.say("bundle of peers", StatusFailed, "delete the damaged file; the domain's log restores it", "%v", err)
 	}
 
 	for _, peering := range files {
 		name := "bundle of " + peering.Domain.Name()
 		if err := d.bundles.Set(peering.Domain, peering.Bundle); err != nil {
-			d.say(name, StatusFailed, "ask its operator for a bundle that is usable", "%v", err)
+			d.say(name, StatusFailed, "ask its operator for a valid bundle", "%v", err)
 			continue
 		}
 
@@ -253,9 +253,9 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 
 	switch status := JudgeAuthority(last.Sub(d.now)); status {
 	case StatusFailed:
-		d.say(check, status, do, "no CA certificate is in force, of %d", count)
+		d.say(check, status, do, "none of %d CA certificates is in force", count)
 	case StatusWarning:
-		d.say(check, status, do, "the last CA certificate, of %d, ends at %s", count, until)
+		d.say(check, status, do, "the last of %d CA certificates expires at %s", count, until)
 	default:
 		d.say(check, status, "", "CA certificates: %d; in force until %s", count, until)
 	}
@@ -288,12 +288,12 @@ func (d *diagnosis) running(ctx context.Context) {
 	resp, err := d.get(ctx, d.admin, base+"/readyz")
 	switch {
 	case err != nil:
-		d.say(check, StatusUnknown, "ask again", "it runs, and says not whether it is ready: %v", err)
+		d.say(check, StatusUnknown, "ask again", "it runs, but its readiness is unknown: %v", err)
 	case resp.status != http.StatusOK:
 		d.say(
 			check,
 			StatusFailed,
-			"see its log, and the failing check in this finding",
+			"check its log for the failed check named here",
 			"it runs and is not ready: %s",
 			strings.TrimSpace(resp.body),
 		)
@@ -315,7 +315,7 @@ func (d *diagnosis) notRunning(check string) {
 		check,
 		StatusFailed,
 		"start it with \"roster serve --config FILE\"",
-		"it does not run here: nothing answers at %s",
+		"not running: nothing answers at %s",
 		d.cfg.Listen.Admin,
 	)
 }
@@ -338,7 +338,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 		list = append(list, struct{ key, address string }{key, address})
 
 		if !config.IsLoopback(address) {
-			d.say(key, StatusWarning, "let the network keep out strangers",
+			d.say(key, StatusWarning, "restrict access by a firewall",
 				"other machines can reach %s, which has no authentication", address)
 		}
 	}
@@ -361,7 +361,7 @@ func (d *diagnosis) port(ctx context.Context, key, address string) {
 	if d.runs {
 		conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", config.LocalAddress(address))
 		if err != nil {
-			d.say(key, StatusFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v",
+			d.say(key, StatusFailed, "check its log, and firewalls on the way", "nothing answers at %s: %v",
 				address, err)
 
 			return
@@ -376,7 +376,7 @@ func (d *diagnosis) port(ctx context.Context, key, address string) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		reason := strings.TrimPrefix(port.Explain(key, address, err).Error(), key+": ")
-		d.say(key, StatusFailed, "end the process that listens there, or give another address",
+		d.say(key, StatusFailed, "stop the process that listens there, or configure another address",
 			"the node could not listen: %s", reason)
 
 		return
@@ -418,10 +418,10 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	for _, use := range metrics.DomainQuotas(status) {
 		switch status := JudgeQuota(use); status {
 		case StatusFailed:
-			d.say(check, status, "give more on all nodes, or find out who registers so much",
+			d.say(check, status, "raise the limit on all nodes, or find the owner of most registrations",
 				"%s is used up: %d of %d; registrations are refused", use.Name, use.Used, use.Limit)
 		case StatusWarning:
-			d.say(check, status, "give more on all nodes, or find out who registers so much",
+			d.say(check, status, "raise the limit on all nodes, or find the owner of most registrations",
 				"%.0f %% of %s is used: %d of %d", 100*use.Share(), use.Name, use.Used, use.Limit)
 		}
 	}
@@ -430,7 +430,7 @@ func (d *diagnosis) quotas(status wire.QuotaStatus) {
 		d.say(
 			check,
 			StatusWarning,
-			"give that identity more by limits.callers, if it should have more",
+			"raise its quota under limits.callers, if it should have more",
 			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner",
 			100*metrics.QuotaWarning,
 		)
@@ -473,7 +473,7 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 	for _, peer := range status.Peers {
 		if peer.Duplicate != "" {
 			d.say("identity of "+peer.ID, StatusFailed,
-				"stop the one that should not run, and give a cloned machine an identity and an empty disk of its own",
+				"stop the wrong one; a cloned machine needs its own identity and an empty disk",
 				"two processes use this identity: %s, %s", peer.Address, peer.Duplicate)
 		}
 	}
@@ -506,8 +506,8 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 		d.say(
 			check,
 			StatusFailed,
-			"see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it "+
-				"is lost for good, \"roster snapshot salvage --help\" says what to do",
+			"start a majority of the domain's nodes, and check that they reach each other at listen.cluster; if it "+
+				"is lost permanently, see \"roster snapshot salvage --help\"",
 			"no leader is known; %d nodes vote",
 			voters,
 		)
@@ -515,8 +515,8 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 		d.say(
 			check,
 			StatusWarning,
-			"start it, or take it out with \"roster raft remove\"",
-			"%s leads %s, of which %d more may fail before writes stop; silent: %s",
+			"start it, or remove it with \"roster raft remove\"",
+			"%s leads %s; %d more may fail before writes stop; silent: %s",
 			status.Leader,
 			countVoters(voters),
 			max(0, (voters-1)/2-len(silent)),
@@ -608,10 +608,10 @@ func (d *diagnosis) peerState(p wire.Peer) {
 
 		d.say(check, status, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
 	case "frozen":
-		d.say(check, status, "see \"roster peer evidence "+p.Domain+"\"; release it once you know what happened",
+		d.say(check, status, "read \"roster peer evidence "+p.Domain+"\", and release it once the cause is known",
 			"%s", p.FrozenText())
 	case "refused":
-		d.say(check, status, p.RefusalAdvice(d.cfg.TrustDomain.Name()), "it takes nothing from this domain: %s",
+		d.say(check, status, p.RefusalAdvice(d.cfg.TrustDomain.Name()), "it refuses this domain's records: %s",
 			p.RefusalText())
 	case "unsupported":
 		d.say(check, status, "upgrade this node", "%s", p.Unsupported)
@@ -629,8 +629,8 @@ func (d *diagnosis) peerState(p wire.Peer) {
 // peerAddresses names the addresses of a peer's nodes that the peering doesn't have.
 func (d *diagnosis) peerAddresses(p wire.Peer) {
 	if len(p.StatedAddresses) > 0 {
-		d.say("addresses of "+p.Domain, StatusOK, "", "its nodes say that they are at %s too, and are asked there; "+
-			"once its operator confirms that, make it permanent with \"roster peer set %s --nodes URL,…\"",
+		d.say("addresses of "+p.Domain, StatusOK, "", "its nodes also state the addresses %s, which are used; "+
+			"once its operator confirms them, make them permanent with \"roster peer set %s --nodes URL,…\"",
 			strings.Join(p.StatedAddresses, ", "), p.Domain)
 	}
 }
@@ -668,8 +668,8 @@ func (d *diagnosis) peerBundleEndpoint(p wire.Peer) {
 		d.say(
 			"bundle endpoint of "+p.Domain,
 			StatusFailed,
-			"its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+
-				" --bundle-endpoint URL\"; the last good bundle is believed meanwhile",
+			"ask its operator to repair "+p.BundleEndpoint+", or set its new address: \"roster peer set "+p.Domain+
+				" --bundle-endpoint URL\"; the last good bundle stays in force",
 			"%s",
 			p.BundleError,
 		)
@@ -698,9 +698,8 @@ func (d *diagnosis) peerMessages(p wire.Peer) {
 		d.say(
 			"messages from "+p.Domain,
 			StatusWarning,
-			"its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
-			"since this node started its nodes brought what no honest node of this release sends, which was "+
-				"refused: %s",
+			"ask its operator to check its nodes; \"roster peer remove "+p.Domain+"\" ends the peering",
+			"its nodes sent messages that no honest node sends, refused since this node started: %s",
 			strings.Join(bad, ", "),
 		)
 	}
@@ -769,13 +768,13 @@ func (d *diagnosis) compare(ctx context.Context, clock clock) {
 	}
 
 	if err != nil {
-		d.say(check, StatusUnknown, "see that it runs and is reached from here", "%v", err)
+		d.say(check, StatusUnknown, "check that it runs and is reachable from here", "%v", err)
 		return
 	}
 
 	date, err := http.ParseTime(resp.date)
 	if err != nil {
-		d.say(check, StatusUnknown, "", "it does not say what time it is")
+		d.say(check, StatusUnknown, "", "it doesn't state its time")
 		return
 	}
 
@@ -785,8 +784,8 @@ func (d *diagnosis) compare(ctx context.Context, clock clock) {
 		d.say(
 			check,
 			StatusFailed,
-			"have both machines follow a time server",
-			"it is %v from this machine's",
+			"synchronise both clocks by NTP",
+			"differs by %v from this machine's",
 			off.Round(time.Second),
 		)
 	} else {

@@ -19,7 +19,7 @@ func (d *diagnosis) gateway(context.Context) {
 	}
 
 	files := d.cfg.Gateway.Identity
-	do := "see to whatever renews " + files.Cert
+	do := "renew " + files.Cert + ", and check the program that renews it"
 
 	if files.Cert != "" {
 		own, err := x509svid.Load(files.Cert, files.Key)
@@ -34,7 +34,7 @@ func (d *diagnosis) gateway(context.Context) {
 	if d.gatewaySVID == nil {
 		d.say(check, StatusWarning, "give this process an SVID under "+d.cfg.TrustDomain.IDString()+
 			directory.GatewayPath+", by the Workload API or gateway.identity",
-			"missing, so agents see no certificate, and those that require one can't be called")
+			"missing: agents see no client certificate, and those that require one can't be called")
 
 		return
 	}
@@ -45,7 +45,7 @@ func (d *diagnosis) gateway(context.Context) {
 		d.say(check, StatusFailed, "use an SVID under "+d.cfg.TrustDomain.IDString()+directory.GatewayPath,
 			"%s is not a gateway's identity", id)
 	case err != nil:
-		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
+		d.say(check, StatusFailed, do, "the SVID of %s is not valid: %v", id, err)
 	default:
 		d.say(check, JudgeSVID(end.Sub(d.now)), do, "%s, until %s", id, end.UTC().Format(time.RFC3339))
 	}

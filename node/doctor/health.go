@@ -30,8 +30,8 @@ func (d *diagnosis) health(ctx context.Context) {
 	stalled := time.Duration(values["roster_federation_store_stalled_seconds"] * float64(time.Second))
 	if stalled > 0 {
 		d.say("federation.store", StatusWarning,
-			"see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
-			"its disk has not answered for %s: reads go on, and nothing new is taken from peers",
+			"check the disk under "+d.cfg.Data+"/federation; missed records are pulled once it answers",
+			"its disk has not answered for %s: reads continue, no new records are taken from peers",
 			stalled.Round(time.Second))
 	} else {
 		d.say("federation.store", StatusOK, "", "its disk answers")
@@ -47,7 +47,7 @@ func (d *diagnosis) health(ctx context.Context) {
 	}
 
 	if contained > 0 {
-		d.say("panics", StatusWarning, "report it with the stack that the node's log has",
+		d.say("panics", StatusWarning, "report it with the stack trace in the node's log",
 			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out",
 			contained)
 	}
@@ -66,7 +66,7 @@ func (d *diagnosis) clock(values map[string]float64) {
 	if step != 0 {
 		d.say(check, StatusWarning, fmt.Sprintf("%s; then a step is confirmed by a peer's time, when all members have "+
 			"agreed on it for ten minutes, or at once by roster raft confirm-clock --step %v", do, step),
-			"it has made a step of %v that nothing has confirmed; leases run on without it", step)
+			"an unconfirmed step of %v; leases ignore it", step)
 	}
 
 	if behind != 0 {

@@ -67,7 +67,7 @@ func hostsOf(cfg *config.Config) (hosts []string) {
 func (d *diagnosis) authorityKeys(context.Context) {
 	for _, path := range AuthorityKeys(&d.cfg) {
 		d.say("authority key", StatusWarning, "move it to a machine that runs no node, and delete it here",
-			"%s is the private key of the domain's CA: who has it is the domain to everyone", path)
+			"%s is the private key of the domain's CA: its holder can issue any identity", path)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 	for want, refused := range map[string]map[string]uint64{
 		"": {"rate": 5, "key_unknown": 1, "epoch_old": 2},
-		"refused: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
+		"started: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
 	} {
 		d := &diagnosis{}
 		d.peer(wire.Peer{Domain: "gamma.test", State: "active", Refused: refused})

@@ -21,10 +21,10 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 	reader := wire.RaftPeer{ID: "reader", State: "silent"}
 
 	for want, peers := range map[string][]wire.RaftPeer{
-		"ok leads 5 voters": {heard, heard, heard, unknown, unknown, reader},
-		"warning of which 1 more may fail; silent: quiet": {heard, heard, heard, heard, silent},
-		"warning of which 0 more may fail; silent: never": {heard, heard, unheard},
-		"warning of which 0 more may fail; quiet, never":  {heard, heard, heard, silent, unheard},
+		"ok leads 5 voters":                      {heard, heard, heard, unknown, unknown, reader},
+		"warning 1 more may fail; silent: quiet": {heard, heard, heard, heard, silent},
+		"warning 0 more may fail; silent: never": {heard, heard, unheard},
+		"warning 0 more may fail; quiet, never":  {heard, heard, heard, silent, unheard},
 	} {
 		d := &diagnosis{}
 		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})
