@@ -210,7 +210,7 @@ var layers = map[string][]string{
 		"directory/checkpoint", "node", "node/config", "node/doctor", "node/memory", "api/wire", "trust/policy",
 		"trust/audit", "node/metrics", "node/port", "directory/strictjson", "directory/durable"},
 	"cmd/roster/ledger": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/webhook", "api/client", "directory",
-		"directory/checkpoint", "directory/durable", "directory/ledger"},
+		"directory/checkpoint", "directory/durable", "directory/ledger", "directory/signed"},
 	"cmd/roster/local": {"cmd/roster/cli", "cmd/roster/connect", "node/dev", "trust", "node/config", "directory",
 		"directory/durable"},
 	"cmd/roster/release": {"cmd/roster/cli", "cmd/roster/connect"},

@@ -85,9 +85,11 @@ type Subject struct {
 	Issued     time.Time `json:"issued,omitzero"`     // the statement
 	Checked    time.Time `json:"checked,omitzero"`    // when the origin last said so
 	Deadline   time.Time `json:"deadline,omitzero"`
-	Redacted   bool      `json:"redacted,omitempty"`
-	Key        string    `json:"key,omitempty"` // kid of the page's signature
-	Node       string    `json:"node,omitempty"`
+	// BroughtBy is the member of the domain that brought the change to the leader, by the domain's word.
+	BroughtBy string `json:"brought_by,omitempty"`
+	Redacted  bool   `json:"redacted,omitempty"`
+	Key       string `json:"key,omitempty"` // kid of the page's signature
+	Node      string `json:"node,omitempty"`
 }
 
 // subjectOf returns the subject of a record.
@@ -98,6 +100,10 @@ func subjectOf(contents *signed.Contents) Subject {
 		Epoch: contents.Epoch, Revision: contents.Revision,
 		Issued: time.Unix(contents.IssuedAt, 0).UTC(), Redacted: contents.Redacted,
 	}
+	if member := contents.BroughtBy(); !member.IsZero() {
+		subject.BroughtBy = member.String()
+	}
+
 	if contents.Since > 0 {
 		subject.Registered = time.Unix(contents.Since, 0).UTC()
 	}
@@ -118,14 +124,18 @@ func subjectOf(contents *signed.Contents) Subject {
 	return subject
 }
 
-// registration returns who registered the contents and for whom, as the end of a sentence;
-// empty if the owner is withheld.
-func (s *Subject) registration() string {
-	if s.Owner == "" {
-		return ""
+// registration returns who registered the contents, for whom and through which member, as the end of a
+// sentence, as far as the record shows it.
+func (s *Subject) registration() (text string) {
+	if s.BroughtBy != "" {
+		text = "; brought by " + s.BroughtBy
 	}
 
-	text := "; registrant " + s.Registrant + " (" + string(s.RegistrantState) + ")"
+	if s.Owner == "" {
+		return text
+	}
+
+	text += "; registrant " + s.Registrant + " (" + string(s.RegistrantState) + ")"
 	add := func(what, value string) {
 		if value != "" && value != s.Registrant {
 			text += ", " + what + " " + value

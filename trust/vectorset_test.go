@@ -684,6 +684,7 @@ func (v *vectorMaker) change(op signed.Op) signed.Change {
 		Issuer: alpha, RID: rid(1), Op: op, Epoch: 1780000000, Revision: 7, IssuedAt: vectorTime, Since: vectorTime,
 		Leaf:  3,
 		Agent: "printer", Owner: identity(v.t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: signed.Salt{9},
+		Extension: signed.BroughtBy(spiffeid.RequireFromPath(alpha, "/roster/node/1")),
 	}
 }
 
@@ -705,6 +706,7 @@ func (v *vectorMaker) statement(c *signed.Change) (payload []byte, shown []strin
 
 func (v *vectorMaker) records() []specVector {
 	put := v.change(signed.OpPut)
+	put.Extension = signed.Extension{} // the vectors of ext have their own
 	payload, shown := v.statement(&put)
 	by := func(key, payload string) string {
 		return signed.Record{JWS: v.sign(key, signed.TypeRecord, []byte(payload)), Disclosures: shown}.String()

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -190,6 +191,12 @@ func appendStatement(data []byte, st *directory.PastStatement, shown, older *dir
 
 	data = strictjson.AppendText(data, "hash", st.H.String())
 	if st.Payload != nil {
+		if claims, err := signed.ParseStatement(st.Payload); err == nil {
+			if member := claims.BroughtBy(); !member.IsZero() {
+				data = strictjson.AppendText(data, "brought_by", member.String())
+			}
+		}
+
 		data = strictjson.AppendText(data, "payload", string(st.Payload))
 	}
 

@@ -35,7 +35,10 @@ type PastStatement struct {
 	Document      map[string]any `json:"document"`
 	// Changed are the members that are not as in the statement before, as far as both are shown.
 	Changed []string `json:"changed"`
-	Hash    string   `json:"hash"`    // SHA-256 of Payload, base64url
-	Payload string   `json:"payload"` // empty once it was pruned
-	Path    []string `json:"path"`    // from its entry to the root of the log's checkpoint, base64url
+	// BroughtBy is the member of the domain that brought the change to the leader; empty if none did, and
+	// without Payload.
+	BroughtBy string   `json:"brought_by"`
+	Hash      string   `json:"hash"`    // SHA-256 of Payload, base64url
+	Payload   string   `json:"payload"` // empty once it was pruned
+	Path      []string `json:"path"`    // from its entry to the root of the log's checkpoint, base64url
 }

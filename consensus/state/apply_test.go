@@ -93,10 +93,13 @@ func (r *Register) prepared(t testing.TB) (*Made, error) {
 	return m, nil
 }
 
+// bringerN0 is the origin of a command that the node n0 brought.
+var bringerN0 = &Origin{From: must(alphaNode("n0"))}
+
 func (d *drive) register(seconds int64, who directory.Identity, agent string, lifetime uint32) directory.RID {
 	d.t.Helper()
 
-	r := d.at(seconds, Command{Register: d.registering(who, agent, lifetime)})
+	r := d.at(seconds, Command{Register: d.registering(who, agent, lifetime), Origin: bringerN0})
 	if r.Err != nil {
 		d.t.Fatal(r.Err)
 	}

@@ -26,6 +26,8 @@ type History struct {
 	entries []ledger.Entry
 	former  *ledger.Tree
 	past    []Past // the statements that the last piece has ended
+	// bringer is the member that brought the command at hand; zero if none did. Statements name it.
+	bringer spiffeid.ID
 }
 
 // Position returns the position of the last change.

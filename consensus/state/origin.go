@@ -70,6 +70,15 @@ func OriginOf(from spiffeid.ID, r *directory.OperatorRequest) *Origin {
 	return origin
 }
 
+// member returns the member that brought the command; zero if none did.
+func (o *Origin) member() spiffeid.ID {
+	if o == nil {
+		return spiffeid.ID{}
+	}
+
+	return o.From
+}
+
 // Request returns the operator's request; nil for a node's own command.
 func (o *Origin) Request() *directory.OperatorRequest {
 	if o == nil || o.Operator == nil {

@@ -158,6 +158,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 	reg := &Registration{
 		entry: *entry, grants: contents.grants, format: contents.format, epoch: r.history.epoch,
 		issued: r.history.now / 1000, leaf: r.history.ledger.Size, salt: contents.salt, until: contents.until,
+		from: handleOf(r.history.bringer),
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look
@@ -283,6 +284,7 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 		Issuer: r.history.domain, RID: entry.RID, Op: signed.OpEnd, Epoch: r.history.epoch, Revision: revision,
 		Prev:     reg.h,
 		IssuedAt: r.history.now / 1000, Since: entry.RegisteredAt / 1000, Leaf: r.history.ledger.Size,
+		Extension: signed.BroughtBy(r.history.bringer),
 	}, nil)
 	if err != nil {
 		return errors.Join(errUnknownFormat, err)

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"unique"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -20,7 +22,8 @@ type Registration struct {
 	issued int64 // Unix seconds
 	leaf   uint64
 	salt   signed.Salt
-	until  int64 // when the document ends by its own word, Unix seconds; 0 for never
+	from   unique.Handle[spiffeid.ID] // the member that brought the change; zero if none did
+	until  int64                      // when the document ends by its own word, Unix seconds; 0 for never
 
 	look int64 // the agenda's valid appointment for it
 }
@@ -63,8 +66,26 @@ func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
 		Issuer: domain, RID: entry.RID, Op: signed.OpPut, Epoch: r.epoch, Revision: entry.Statement, Prev: r.prev,
 		IssuedAt: r.issued, Since: entry.RegisteredAt / 1000, Leaf: r.leaf,
 		Agent: entry.Agent, Owner: entry.Owner, Document: entry.Document, Salt: r.salt,
-		Provenance: r.provenance(),
+		Provenance: r.provenance(), Extension: signed.BroughtBy(memberOf(r.from)),
 	}
+}
+
+// memberOf returns the member of a registration's from; zero if there is none.
+func memberOf(from unique.Handle[spiffeid.ID]) spiffeid.ID {
+	if from == (unique.Handle[spiffeid.ID]{}) {
+		return spiffeid.ID{}
+	}
+
+	return from.Value()
+}
+
+// handleOf is the inverse of memberOf. All registrations of a member share its text.
+func handleOf(member spiffeid.ID) (from unique.Handle[spiffeid.ID]) {
+	if member.IsZero() {
+		return from
+	}
+
+	return unique.Make(member)
 }
 
 // provenance returns the other identities than the owner that changed r's contents.

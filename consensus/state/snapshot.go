@@ -106,6 +106,7 @@ type regSnapshot struct {
 	Until        int64                `cbor:"22,keyasint,omitempty"`
 	Packed       Packed               `cbor:"23,keyasint"`
 	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null if there are no others
+	From         spiffeid.ID          `cbor:"25,keyasint,omitzero"`
 }
 
 type streamHeader struct {
@@ -313,6 +314,7 @@ func (r *Registration) freeze() regSnapshot {
 		entry.RegisteredAt, entry.UpdatedAt, entry.ExpiresAt, entry.Created, entry.Revision, entry.Statement,
 		GrantsOf(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
 		Packed{directory.PackedVersion, entry.Packed.Code()}, (*provenance)(entry.Provenance),
+		memberOf(r.from),
 	}
 }
 
@@ -352,6 +354,6 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*Registration, error) {
 
 	return &Registration{
 		entry: entry, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
-		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
+		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until, from: handleOf(w.From),
 	}, nil
 }

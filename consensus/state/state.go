@@ -216,6 +216,7 @@ func (a *Application) Next() (more bool, err error) {
 // change makes the next change: a command, or an item of one that is a list of changes.
 func (a *Application) change() error {
 	s, command, result := a.state, &a.batch.Commands[a.command], &a.results[a.command]
+	s.history.bringer = command.Origin.member()
 
 	if a.item == 0 {
 		a.before = s.mark(command)
@@ -436,10 +437,7 @@ func (s *State) trace(command *Command, before mark) {
 		OperatorChange: change, Request: origin.Request(), At: time.UnixMilli(s.history.now),
 		Judged: origin.JudgedAt(s.history.now, within),
 		Policy: before.policy.Text, PolicyVersion: before.policy.Revision,
-		Number: s.history.commands + 1, Position: s.history.Position(),
-	}
-	if origin != nil {
-		applied.From = origin.From
+		Number: s.history.commands + 1, Position: s.history.Position(), From: origin.member(),
 	}
 
 	if command.Pin != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -42,6 +44,19 @@ func NewExtension(object []byte, critical ...string) (Extension, error) {
 
 	return extension, extension.validate()
 }
+
+// BroughtBy returns the extension of a statement that names the member of its domain which brought
+// the change to the leader; none for the zero ID.
+func BroughtBy(member spiffeid.ID) Extension {
+	if member.IsZero() {
+		return Extension{}
+	}
+
+	return Extension{object: string(append(strictjson.AppendText([]byte{'{'}, nameFrom, member.String()), '}'))}
+}
+
+// nameFrom is the name of ext that BroughtBy writes.
+const nameFrom = "from"
 
 // IsZero reports whether e is empty.
 func (e Extension) IsZero() bool { return e == Extension{} }

@@ -64,6 +64,26 @@ func (r Record) String() string {
 	return out.String()
 }
 
+func (r Record) payload() ([]byte, error) {
+	// The dots stand in for parts that a malformed JWS lacks.
+	payload, err := directory.B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
+	if err != nil {
+		return nil, fmt.Errorf("%w: its payload is not base64url", errRecord)
+	}
+
+	return payload, nil
+}
+
+// Claims reads the statement, whose signature is the caller's to check.
+func (r Record) Claims() (*Claims, error) {
+	payload, err := r.payload()
+	if err != nil {
+		return nil, err
+	}
+
+	return ParseStatement(payload)
+}
+
 // RedactRecord returns a record, in its text form, without the disclosures that
 // a Redaction doesn't show. The statement and its signature stay as they are.
 func RedactRecord(text string, sight directory.Redaction) (string, error) {
@@ -76,10 +96,9 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 		return "", err
 	}
 
-	// The dots stand in for parts that a malformed JWS lacks.
-	payload, err := directory.B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
+	payload, err := r.payload()
 	if err != nil {
-		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
+		return "", err
 	}
 
 	contents, err := OpenRecord(payload, r.Disclosures)

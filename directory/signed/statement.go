@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -310,6 +311,26 @@ type Claims struct {
 	Leaf      uint64
 	Extension Extension
 	reg, doc  hashSet
+}
+
+// BroughtBy returns the member of the statement's domain that brought the change to the leader, by the
+// word of the domain; zero if the statement names none, as that of an end at the deadline.
+func (c *Claims) BroughtBy() spiffeid.ID {
+	var ext struct {
+		From string `json:"from"`
+	}
+
+	object := c.Extension.Object()
+	if object == nil || json.Unmarshal(object, &ext) != nil {
+		return spiffeid.ID{}
+	}
+
+	member, err := spiffeid.FromString(ext.From)
+	if err != nil || !member.MemberOf(c.Issuer) {
+		return spiffeid.ID{}
+	}
+
+	return member
 }
 
 // ParseStatement is Dialect.ParseStatement with the dialect of this build.

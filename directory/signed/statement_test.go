@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -241,4 +243,40 @@ func insertSorted(list, text string) string {
 	slices.Sort(all)
 
 	return strings.Join(all, ",")
+}
+
+// A statement names a member of its own domain, or none: what else its ext says there is not shown.
+//
+// Requirement: LOG-020
+func TestAStatementNamesAMemberOfItsDomain(t *testing.T) {
+	member := spiffeid.RequireFromPath(alpha, "/roster/node/1")
+
+	for ext, want := range map[string]spiffeid.ID{
+		"":                                      {},
+		`{"later":1}`:                           {},
+		`{"from":"` + member.String() + `"}`:    member,
+		`{"from":"spiffe://beta.test/agent"}`:   {},
+		`{"from":"node"}`:                       {},
+		`{"from":{"id":"spiffe://alpha.test"}}`: {},
+	} {
+		c := put(t)
+		if ext != "" {
+			var err error
+			if c.Extension, err = signed.NewExtension([]byte(ext)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		claims, err := signed.ParseStatement(statement(t, c))
+		if err != nil || claims.BroughtBy() != want {
+			t.Errorf("ext %s: got %q, %v; want %q", ext, claims.BroughtBy(), err, want)
+		}
+	}
+
+	c := put(t)
+	c.Extension = signed.BroughtBy(member)
+
+	if claims, err := signed.ParseStatement(statement(t, c)); err != nil || claims.BroughtBy() != member {
+		t.Errorf("got %+v, %v", claims, err)
+	}
 }

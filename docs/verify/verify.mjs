@@ -38,7 +38,7 @@ export function verify(text, { bundle, witnesses = [], staple = false, at = Math
   const e = d.find(e => e.u === r.uid), digests = [r.reg, r.doc].flatMap(part => part._sd ?? [])
   need((!doc || doc.body.exp > made) && shown.pop() === '' && shown.every(s => url(s) && digests.includes(hash(s))) && r.op === 'put', 'key document or record') ?? need(/^(put|renew)$/.test(e?.o) && e.h === hash(record.payload) && e.m === hash(shown.sort().join('~')) && (page.body.epoch > r.epoch || e.r >= r.rev), 'the page names another record')
   need(made <= at + 60 && at < e.x && (!staple || at < made + 1800), 'expired, or of the future') ?? need(!staple || Buffer.byteLength(text) <= 6144 && d.length === 1 && from === e.r - 1 && to === e.r, 'not a staple')
-  const n = p.checkpoint && note(p.checkpoint), found = { domain: r.iss, rid: r.uid, until: staple ? Math.min(e.x, made + 1800) : e.x, logged: !!n, witnesses: {} }
+  const n = p.checkpoint && note(p.checkpoint), found = { domain: r.iss, rid: r.uid, until: staple ? Math.min(e.x, made + 1800) : e.x, brought_by: r.ext?.from, logged: !!n, witnesses: {} }
   if (!n) return need(!witnesses.length && !('checkpoint' in p), 'not logged') ?? found
   need(n.origin === `${r.iss.slice(9)}/roster/${r.epoch}` && p.index === r.log && keys.map(k => n.by(n.origin, typed(1, url(k.jwk.x)))).some(Boolean), 'no member signed the checkpoint')
   let [i, last, node] = [p.index, n.size - 1, sha([0, 1], sha(record.payload))] // RFC 9162, 2.1.3.2

@@ -44,7 +44,7 @@ def verify(text, bundle, witnesses=(), staple=False, at=None):
     need((not doc or doc[2]["exp"] > made) and shown.pop() == "" and r["op"] == "put" and all(b64(s) and url(sha(s.encode())) in digests for s in shown), "key document or record")
     need(e.get("o") in ("put", "renew") and (e["h"], e["m"]) == (url(h), url(sha("~".join(sorted(shown)).encode()))) and (page[2]["epoch"] > r["epoch"] or e["r"] >= r["rev"]), "the page names another record")
     need(made <= at + 60 and at < e["x"] and (not staple or at < made + 1800), "expired, or of the future"); need(not staple or len(text.encode()) <= 6144 and len(d) == 1 and (page[2]["from"], page[2]["to"]) == (e["r"] - 1, e["r"]), "not a staple")
-    found = {"domain": r["iss"], "rid": e["u"], "until": min(e["x"], made + 1800) if staple else e["x"], "logged": "checkpoint" in p, "witnesses": {}}
+    found = {"domain": r["iss"], "rid": e["u"], "until": min(e["x"], made + 1800) if staple else e["x"], "brought_by": r.get("ext", {}).get("from"), "logged": "checkpoint" in p, "witnesses": {}}
     if not found["logged"]: return need(not witnesses, "not logged") or found
     (origin, size, root, by), i, node = note(p["checkpoint"]), p["index"], sha(b"\0\1", h)  # RFC 9162, 2.1.3.2
     need(origin == f"{r['iss'][9:]}/roster/{r['epoch']}" and i == r["log"] and sum([by(origin, b"\1" + b64(k["jwk"]["x"])) for k in keys.values()]), "no member signed the checkpoint"); last = size - 1

@@ -148,10 +148,10 @@ func printHistory(
 		return err
 	}
 
-	t := cli.Table{Head: []string{"AT", "INDEX", "STATE", "BY", "CHANGED"}}
+	t := cli.Table{Head: []string{"AT", "INDEX", "STATE", "BY", "NODE", "CHANGED"}}
 	for _, st := range past.Statements {
 		t.Add(session.Console.Time(st.At), strconv.FormatUint(st.Index, 10), st.State,
-			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner), strings.Join(st.Changed, ", "))
+			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner), st.BroughtBy, strings.Join(st.Changed, ", "))
 	}
 
 	if !past.Complete {

@@ -22,6 +22,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/durable"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // The types of entries that are few and change who speaks for a domain; the others are statements and
@@ -425,6 +426,7 @@ func (f *follower) lookAtNames(ctx context.Context, log *reader) error {
 
 		e := f.event("registration")
 		e.Agent, e.Origin, e.RID = item.Agent, item.Provenance.Authority, rid
+		e.BroughtBy = bringerOf(ctx, log.client, item.Href)
 
 		if err := f.monitor.report(ctx, e, match); err != nil {
 			return err
@@ -434,6 +436,26 @@ func (f *follower) lookAtNames(ctx context.Context, log *reader) error {
 	f.seen.Matches = matches
 
 	return nil
+}
+
+// bringerOf returns the node that brought a registration, by its record; empty if the directory gives none.
+func bringerOf(ctx context.Context, client *apiclient.Client, href string) string {
+	reply, err := client.Record(ctx, href)
+	if err != nil {
+		return ""
+	}
+
+	record, err := signed.ParseRecord(string(reply.Body))
+	if err != nil {
+		return ""
+	}
+
+	claims, err := record.Claims()
+	if err != nil || claims.BroughtBy().IsZero() {
+		return ""
+	}
+
+	return claims.BroughtBy().String()
 }
 
 // troubled notes the failure of a look, and reports it if it lasts for the time of --silence. It fails if the report

@@ -227,6 +227,8 @@ type event struct {
 	Agent  string `json:"agent,omitempty"`
 	Origin string `json:"origin,omitempty"`
 	RID    string `json:"rid,omitempty"`
+	// BroughtBy is the node that brought it, by its record; empty if the record can't be read.
+	BroughtBy string `json:"brought_by,omitempty"`
 
 	Detail string `json:"detail,omitempty"`
 }
@@ -282,6 +284,9 @@ func (m *monitor) print(e event) error {
 	detail := e.Detail
 	if e.Agent != "" {
 		detail = fmt.Sprintf("%s of %s, %s", e.Agent, e.Origin, e.RID)
+		if e.BroughtBy != "" {
+			detail += ", brought by " + e.BroughtBy
+		}
 	}
 
 	log := e.Log

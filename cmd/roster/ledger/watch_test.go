@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -25,6 +26,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/webhook"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A domain is a directory with a log, which grows up to the size that is shown.
@@ -90,12 +92,29 @@ func (d *domain) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 
 		return answer(http.StatusOK, `{"agents":[`+strings.Join(items, ",")+`]}`)
+	case path == "/ad/r/beta.test/R-payments/record":
+		return answer(http.StatusOK, recordBroughtBy("spiffe://beta.test/roster/node/2"))
 	case d.lacks > 0:
 		d.lacks--
 		return answer(http.StatusNotFound, "")
 	}
 
 	return d.server.RoundTrip(r)
+}
+
+// recordBroughtBy returns a record that names the node which brought it, without a signature that holds.
+func recordBroughtBy(node string) string {
+	id := spiffeid.RequireFromString(node)
+
+	payload, err := signed.Statement(signed.StatementFormat, &signed.Change{
+		Issuer: id.TrustDomain(), RID: directory.NewRID(1, [10]byte{}), Op: signed.OpPut, Epoch: 1, Revision: 1,
+		Extension: signed.BroughtBy(id),
+	}, []signed.Disclosure{{Object: "reg", Name: "kind", Text: "WyIiLCIiLDFd"}})
+	if err != nil {
+		panic(err)
+	}
+
+	return signed.Record{JWS: "e30." + directory.B64.EncodeToString(payload) + ".AA"}.String()
 }
 
 // A run is one start of the command.
@@ -203,6 +222,7 @@ func TestAWatchReportsWhatChanges(t *testing.T) {
 		expect(t, r, cli.ExitInterrupted, "policy", "trust bundle", "registration", "registration")
 
 		if len(r.events) == 4 && (strings.Count(r.events[0].Detail, "log alpha.test/roster/1+") != 2 ||
+			r.events[2].BroughtBy != "" || r.events[3].BroughtBy != "spiffe://beta.test/roster/node/2" ||
 			r.events[3].Agent != "payments" || r.events[3].RID != "R-payments" || r.events[3].Origin != "beta.test") {
 			t.Errorf("got %+v", r.events)
 		}
