@@ -22,6 +22,9 @@ import (
 
 const nodePath = "/roster/node/"
 
+// refusalDelay is how long a request without a place waits for its refusal.
+const refusalDelay = time.Second
+
 // A server answers the routes of /federation/v1.
 type server struct {
 	cfg       *Config
@@ -81,12 +84,21 @@ func (s *server) take(pool *limit.Shares, r *http.Request) (release func(), err 
 	node, _ := s.caller(r) // it was admitted
 
 	release, refused := pool.Take(s.party(node), 1)
-
-	if refused != nil {
-		return nil, errTurns
+	if refused == nil {
+		return release, nil
 	}
 
-	return release, nil
+	// A caller that repeats refused requests at once would keep this node busy with refusals.
+	delay := time.NewTimer(refusalDelay)
+	defer delay.Stop()
+
+	select {
+	case <-delay.C:
+	case <-r.Context().Done():
+	case <-s.closing:
+	}
+
+	return nil, errTurns
 }
 
 // admit wraps a handler so that it serves only nodes of this domain and of its active peers.
@@ -201,6 +213,9 @@ func isNode(id spiffeid.ID) bool {
 
 var errNotListed = directory.Refuse(directory.Forbidden,
 	"the origin's key document doesn't list your domain for this stream")
+
+var errRecordsBody = directory.Refuse(directory.BadRequest,
+	`the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
 
 var errTurns = directory.Refuse(directory.Unavailable, "too many concurrent requests to this node; retry later")
 
@@ -472,18 +487,35 @@ func unavailable(err error) error {
 // records answers with the requested records, one per line. It omits records that don't fit
 // into the answer; the caller requests them again.
 func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	// The place comes before the body, so that a refused request is neither read nor parsed.
+	leave, err := s.take(s.replies, r)
+	if err != nil {
+		return err
+	}
+
+	defer leave()
+
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRecordsBody))
 
 	var tooLarge *http.MaxBytesError
 
-	req, malformed := protocol.ParseRecordsRequest(body)
-
 	switch {
 	case errors.As(err, &tooLarge):
 		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", protocol.MaxRecordsBody)
-	case err != nil || malformed != nil || len(req.Names) > protocol.MaxNames:
-		return directory.Refuse(directory.BadRequest,
-			`the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
+	case err != nil:
+		return errRecordsBody
+	}
+
+	work := s.work(w, r)
+	if err := work.begin(); err != nil {
+		return err
+	}
+
+	defer work.end()
+
+	req, err := protocol.ParseRecordsRequest(body)
+	if err != nil || len(req.Names) > protocol.MaxNames {
+		return errRecordsBody
 	}
 
 	origin, err := protocol.ParseOrigin(url.Values{"origin": {req.Origin}})
@@ -496,24 +528,10 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return errNotListed
 	}
 
-	leave, err := s.take(s.replies, r)
-	if err != nil {
-		return err
-	}
-
-	defer leave()
-
-	// A stalled disk is found out before a worker's place is taken, which the read would hold.
+	// The read of a stalled disk would hold the worker's place.
 	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
 		return unavailable(store.ErrStalled)
 	}
-
-	work := s.work(w, r)
-	if err := work.begin(); err != nil {
-		return err
-	}
-
-	defer work.end()
 
 	w.Header().Set("Content-Type", protocol.TypeNDJSON)
 	w.Header().Set("Cache-Control", "no-store")

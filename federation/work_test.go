@@ -2,12 +2,15 @@ package federation
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -131,5 +134,63 @@ func TestReadingForPeersTakesAPlace(t *testing.T) {
 		}
 
 		must(t, <-read)
+	})
+}
+
+// An untouchedBody is a body that must not be read.
+type untouchedBody struct{ t *testing.T }
+
+func (b untouchedBody) Read([]byte) (int, error) {
+	b.t.Error("the body of a request without a place is read")
+	return 0, io.EOF
+}
+
+// A request over its domain's share is refused unread, and late, so that a peer's node that repeats such
+// requests at once costs little (finding 34).
+//
+// Requirement: MESH-026
+func TestRequestsOverTheShareAreRefusedUnreadAndLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+
+		taking := make(chan struct{})
+
+		var names []protocol.RecordName
+		for _, r := range b.origin.regs {
+			names = append(names, protocol.NameOf(r.announced))
+		}
+
+		for range pagesOfOne {
+			go b.requestRecords(&stuckWriter{httptest.NewRecorder(), taking}, names)
+		}
+
+		synctest.Wait()
+
+		ctx, cancel := context.WithCancel(t.Context())
+		repeat := func() (refused *httptest.ResponseRecorder, took time.Duration) {
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, protocol.PathRecords, untouchedBody{t})
+			r.Header.Set(callerHeader, nodeID(beta, 1).String())
+
+			refused = httptest.NewRecorder()
+			began := time.Now()
+			b.alpha.http.ServeHTTP(refused, r)
+
+			return refused, time.Since(began)
+		}
+
+		if refused, took := repeat(); refused.Code != http.StatusServiceUnavailable || took != refusalDelay {
+			t.Errorf("one request more is answered with %d after %s", refused.Code, took)
+		}
+
+		cancel()
+
+		if _, took := repeat(); took != 0 {
+			t.Errorf("the refusal of a caller that has gone takes %s", took)
+		}
+
+		close(taking)
+		synctest.Wait()
 	})
 }

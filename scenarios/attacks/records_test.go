@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,11 +23,40 @@ import (
 const (
 	recordAgents   = 300
 	recordSize     = 20 << 10 // bytes of a document
-	recordRequests = 64       // at once
-
-	// recordDelay bounds the operator's median meanwhile: the peer's client shares the processors here.
-	recordDelay = 100 * time.Millisecond
+	recordRequests = 64       // at once; half of them are over the share of a domain
 )
+
+// mostDelay returns the bar of the operator's 99th percentile: that of the threat model if STORY_LONG asks
+// for it, else one for a machine whose processors other tests use too.
+func mostDelay() time.Duration {
+	if os.Getenv("STORY_LONG") == "" {
+		return 250 * time.Millisecond
+	}
+
+	return 20 * time.Millisecond
+}
+
+// takeRecords asks for records, and drops the answer as it comes: the attacker shares the processors with the
+// node here.
+func takeRecords(ctx context.Context, peer *http.Client, n dev.Node, body []byte) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.API+"/federation/v1/records", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept-Encoding", "zstd")
+
+	resp, err := peer.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+
+	_, err = io.Copy(io.Discard, resp.Body)
+
+	return resp.StatusCode, err
+}
 
 // recordNames returns the names of all records that a node gives to another domain's node.
 func (m *runningMesh) recordNames(peer *http.Client, n dev.Node) (names [][2]string) {
@@ -95,14 +126,21 @@ func TestRecordsForAPeerDelayNobody(t *testing.T) {
 	var (
 		all      sync.WaitGroup
 		answered atomic.Int64
+		refused  atomic.Int64
 	)
+
+	began := time.Now()
 
 	for range recordRequests {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				status, _, err := ask(ctx, peer, http.MethodPost, node.API+"/federation/v1/records", bytes.Clone(body))
-				if err == nil && status == http.StatusOK {
+				status, err := takeRecords(ctx, peer, node, body)
+
+				switch {
+				case err == nil && status == http.StatusOK:
 					answered.Add(1)
+				case err == nil:
+					refused.Add(1)
 				}
 			}
 		})
@@ -117,12 +155,19 @@ func TestRecordsForAPeerDelayNobody(t *testing.T) {
 
 		return nil
 	})
+	took := time.Since(began)
+
 	stop()
 	all.Wait()
-	t.Logf("the operator waits %s, %s at p99; %s and %s while %d requests for records are answered", quiet, quietHigh,
-		busy, busyHigh, answered.Load())
+	t.Logf("the operator waits %s, %s at p99; %s and %s while %d requests for records are answered and %d refused",
+		quiet, quietHigh, busy, busyHigh, answered.Load(), refused.Load())
 
-	if busy > max(2*quiet, recordDelay) {
-		t.Errorf("the operator waits %s, %s without the peer", busy, quiet)
+	if busyHigh > max(2*quietHigh, mostDelay()) {
+		t.Errorf("the operator waits %s at p99, %s without the peer", busyHigh, quietHigh)
+	}
+
+	// Requests over the share are refused late. Without that, thousands are.
+	if most := int64(recordRequests * (took/time.Second + 1)); refused.Load() > most {
+		t.Errorf("%d requests are refused in %s, want at most %d", refused.Load(), took, most)
 	}
 }
