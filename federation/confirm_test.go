@@ -779,6 +779,42 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 	})
 }
 
+// A node that withholds the private stream, of which no head tells the tip, hides it for a few minutes at most.
+//
+// Requirement: SEC-019
+func TestOneNodeWithholdsNoPrivateStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		rid := b.origin.register("agent", 36000)
+
+		b.world.mu.Lock()
+		b.world.hold = func(r *http.Request, ping func()) bool {
+			query, err := protocol.ParsePageQuery(r.URL.Query())
+			if err != nil || r.URL.Host != strings.TrimPrefix(b.nodes[0].base, "https://") ||
+				r.URL.Path != protocol.PathPages || query.Aud == directory.Mesh {
+				return false
+			}
+
+			for end := time.Now().Add(query.Wait); time.Now().Before(end); ping() {
+				if !wait(r.Context(), nil, time.Second) {
+					break
+				}
+			}
+
+			return true
+		}
+		b.world.mu.Unlock()
+
+		b.follows()
+		time.Sleep(10 * time.Minute)
+
+		b.origin.grant(rid, directory.Only(beta), true)
+		eventually(t, 5*time.Minute, "the private stream is here", func() bool {
+			return b.beta.shown(alpha)[rid].Received.Private
+		})
+	})
+}
+
 // While too few nodes answer to tell who lies, nobody is distrusted, and the contradiction is shown.
 //
 // Requirement: SEC-019

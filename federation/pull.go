@@ -244,7 +244,13 @@ func (fl *follower) pullBehind(ctx context.Context, origin *replica.Origin) {
 // pullPrivate pulls the private stream up to the origin's current revision: an empty page
 // means that there is nothing new (rule G5).
 func (fl *follower) pullPrivate(ctx context.Context, origin *replica.Origin) {
-	node, ok := origin.Contacts.Node(&origin.Private)
+	// A node that withholds the stream is not noticed, because no head names its tip. The node that gave the last
+	// head is another one each time; a domain that doesn't list this one gives no heads.
+	node, ok := origin.Contacts.LastHeadFrom()
+	if !ok || origin.IsUnlisted() {
+		node, ok = origin.Contacts.Node(&origin.Private)
+	}
+
 	if !ok {
 		return
 	}
