@@ -343,7 +343,7 @@ func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 		}
 	}
 
-	st.noteEnds(done.effects, o.Shown.Index.Clock.Now())
+	st.noteEnds(done.effects, o.Cfg.Quota, o.Shown.Index.Clock.Now())
 
 	if page != nil {
 		o.progress(feed, st, page)

@@ -30,13 +30,17 @@ type endedEntry struct {
 	deadline int64  // of the entry, in Unix seconds
 }
 
-// maxEnded bounds the ended entries of a stream. Ends beyond it are not compared, so an invented one among them
-// is not found.
-const maxEnded = 4096
+// minEnded is the number of ended entries for which a stream has room even if its quota is used up.
+const minEnded = 4096
 
 // noteEnds notes the entries that a page ended before their deadline. A second end of one removes nothing, and is
 // compared all the same. It isn't on disk, so ends that were unconfirmed when this node stopped are not compared.
-func (st *Stream) noteEnds(effects []effect, now time.Time) {
+//
+// Ended entries take the room of the quota that live ones leave, so ends by themselves never exceed it, however many
+// an invented one is hidden among. If new entries take that room, ends beyond minEnded are not compared.
+func (st *Stream) noteEnds(effects []effect, quota int, now time.Time) {
+	most := max(minEnded, quota-int(st.State.Live))
+
 	for _, e := range effects {
 		if e.digest.Live() {
 			delete(st.ended, e.digest.RID)
@@ -47,7 +51,7 @@ func (st *Stream) noteEnds(effects []effect, now time.Time) {
 		noted.revision = max(noted.revision, e.digest.Revision)
 		noted.deadline = cmp.Or(e.ended, noted.deadline)
 
-		if now.Before(time.Unix(noted.deadline, 0)) && (again || len(st.ended) < maxEnded) {
+		if now.Before(time.Unix(noted.deadline, 0)) && (again || len(st.ended) < most) {
 			st.ended[e.digest.RID] = noted
 		}
 	}

@@ -1,0 +1,32 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// Ends of all registrations of an origin leave room for one more that a thief of a node's key adds: it is compared.
+//
+// Requirement: SEC-019
+func TestManyEndsHideNone(t *testing.T) {
+	const all = 3 * minEnded
+
+	now := time.Now()
+	stream := newStream(store.StreamID{})
+
+	for i := range int64(all) {
+		rid := directory.NewRID(i, [10]byte{})
+		end := signed.Digest{RID: rid, Revision: uint64(all + i), Op: signed.OpEnd}
+		stream.State.Live = uint64(all - 1 - i)
+
+		stream.noteEnds([]effect{{digest: end, ended: now.Add(time.Hour).Unix()}}, all, now)
+
+		if _, noted := stream.ended[rid]; !noted {
+			t.Fatalf("end %d of %d is not compared", i+1, all)
+		}
+	}
+}
