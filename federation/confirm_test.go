@@ -1,11 +1,13 @@
 package federation
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -812,6 +814,105 @@ func TestOneNodeWithholdsNoPrivateStream(t *testing.T) {
 		eventually(t, 5*time.Minute, "the private stream is here", func() bool {
 			return b.beta.shown(alpha)[rid].Received.Private
 		})
+	})
+}
+
+// hearKeys has beta compare alpha's key document with those of all nodes, twice: the second time, after last, it
+// distrusts one.
+func (b *threeNodes) hearKeys(last func()) error {
+	b.Helper()
+
+	origin := b.beta.origins.Get(alpha)
+
+	for i := range 2 {
+		var all []replica.KeyTestimony
+
+		for _, node := range b.nodes {
+			testimony, err := b.beta.follower.askKeys(b.Context(), origin,
+				protocol.Node{Domain: alpha, Base: node.base})
+			must(b.T, err)
+
+			all = append(all, testimony)
+		}
+
+		if i == 1 {
+			time.Sleep(30 * time.Second)
+			last()
+		}
+
+		issued, _ := origin.UnconfirmedKeys()
+		if _, err := origin.HearKeys(issued, all, time.Now()); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// A node of a peer stays distrusted over a restart, also if the peer has no stream here.
+//
+// Requirement: SEC-019
+func TestADistrustWithoutAStreamOutlivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
+		must(t, b.hearKeys(func() {}))
+		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
+
+		if listed := b.beta.Peers()[0].Doubtful; len(listed) != 1 || listed[0].Node != b.nodes[2].cfg.Node ||
+			listed[0].Verdict() != "distrusted" {
+			t.Errorf("the status lists %+v", listed)
+		}
+	})
+}
+
+// A disk that fails while a false key document is replaced delays that, and leaves no registration of the thief.
+//
+// Requirement: SEC-019
+func TestAFalseKeyDocumentIsReplacedAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("agent", 36000)
+
+		stop := b.beta.run(t)
+		eventually(t, time.Minute, "in step", b.inStep)
+		time.Sleep(time.Minute)
+		stop()
+
+		b.says(b.nodes[2], func(p *signed.Page) {
+			p.To, p.At = p.At+1, p.At+1
+			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
+				H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
+		})
+		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
+
+		// Another change hangs on the disk: this one begins, and is refused once the disk counts as stalled.
+		hangs, began := make(chan struct{}), make(chan struct{})
+		stopHanging := sync.OnceFunc(func() { close(hangs) })
+		defer stopHanging()
+
+		err := b.hearKeys(func() {
+			go func() {
+				_ = b.beta.store.Disk.Change(func() error {
+					close(began)
+					<-hangs
+
+					return nil
+				})
+			}()
+
+			<-began
+		})
+		if !errors.Is(err, store.ErrStalled) || len(b.contested) > 0 {
+			t.Fatalf("%v; distrusted are %+v", err, b.contested)
+		}
+
+		stopHanging()
+
+		from := time.Now()
+
+		b.follows()
+		b.isHealed(from, b.nodes[2])
 	})
 }
 

@@ -242,10 +242,14 @@ func (d *doubts) distrusts(node spiffeid.ID, now time.Time) bool {
 	return now.Before(d.distrustedUntil(node))
 }
 
-// saved returns the distrusted nodes as they are stored.
+// saved returns the distrusted nodes as they are stored; nil for none.
 func (d *doubts) saved() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	if len(d.distrusted) == 0 {
+		return nil
+	}
 
 	data, err := json.Marshal(slices.Collect(maps.Values(d.distrusted)))
 	if err != nil {

@@ -74,26 +74,27 @@ func (o *Origin) replaceKeys(distrusted Doubtful, from directory.Position, all [
 		}
 	}
 
-	// Until the document is replaced, its node is not distrusted, so that a failure is repeated as a whole.
-	if err := o.Cfg.Keys.Replace(o.Domain, newest.Text); err != nil {
-		return err
-	}
-
 	o.Doubts.distrust(distrusted)
 	o.KeyDoubts.distrust(distrusted)
-	o.Cfg.Doubted(o.Domain, distrusted)
 
 	// The false document may have revoked keys of honest nodes.
 	o.Keys.setRevoked(nil)
 
-	doc, text, _ := o.Cfg.Keys.Keys(o.Domain)
-	if err := o.ReplaceKeys(doc, text); err != nil {
+	if err := o.ReplaceKeys(ParseKeys(newest.Text), newest.Text); err != nil {
 		return err
 	}
 
 	if err := o.repull(from); err != nil {
 		return err
 	}
+
+	// The keyring comes last: as long as it has the false document, the nodes contradict it, and all of this is
+	// repeated after a failure of the disk.
+	if err := o.Cfg.Keys.Replace(o.Domain, newest.Text); err != nil {
+		return err
+	}
+
+	o.Cfg.Doubted(o.Domain, distrusted)
 
 	// The false document may have ended the export to this domain.
 	return o.obey()

@@ -223,7 +223,8 @@ func (o *Origin) Change(do func() error) error {
 // saved returns the state of the origin that is kept on disk, with rule T4's floor. The
 // caller holds change.
 func (o *Origin) saved(floor time.Time) store.Origin {
-	st := store.Origin{Floor: floor.UnixMilli(), Head: o.NewestHead(), Keys: o.Keys.NewestText()}
+	st := store.Origin{Floor: floor.UnixMilli(), Head: o.NewestHead(), Keys: o.Keys.NewestText(),
+		Distrusted: o.Doubts.saved()}
 	if o.Mesh.Cur != nil {
 		st.Epoch = o.Mesh.Cur.Id.Epoch
 	}
@@ -364,12 +365,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 		}
 	}
 
-	distrusted, err := o.Store.Distrusted(o.Domain)
-	if err != nil {
-		return err
-	}
-
-	if err := o.Doubts.load(distrusted); err != nil {
+	if err := o.Doubts.load(saved.Distrusted); err != nil {
 		return err
 	}
 

@@ -136,13 +136,14 @@ func (o *Origin) knownKeys() (keys []signed.SigningKey) {
 // repull makes both streams of an origin be pulled from their beginning, in pages that were made at the
 // position from or later. The caller holds change.
 func (o *Origin) repull(from directory.Position) error {
+	o.forgetHead() // before the first write, so that it doesn't come back from disk
+
 	for _, f := range o.Feeds() {
 		if err := o.rewind(f, from); err != nil {
 			return err
 		}
 	}
 
-	o.forgetHead()
 	o.mu.Lock()
 	o.passedOn = directory.Position{}
 	o.endRun()
@@ -152,7 +153,7 @@ func (o *Origin) repull(from directory.Position) error {
 	Wake(o.Ask)
 	o.Moved()
 
-	// The head that was forgotten must not come back from disk.
+	// Without a stream nothing was written yet.
 	return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
 }
 

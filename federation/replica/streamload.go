@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
@@ -237,7 +238,7 @@ func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 
 	// In one transaction: the end of the pull removes the entries of distrusted nodes, also after a restart.
 	state, err := o.Store.Change(st.Id, func(t *store.Tx) error {
-		return t.BeginRepull(o.Domain, anew, o.Doubts.saved())
+		return errors.Join(t.BeginRepull(anew), t.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())))
 	})
 	if err != nil {
 		return err

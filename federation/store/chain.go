@@ -7,7 +7,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
 
@@ -127,9 +126,8 @@ func (t *Tx) SwitchChain() error {
 	return t.Bucket.DeleteBucket(name)
 }
 
-// BeginRepull resets the watermark and the chain of a stream of an origin, and stores anew as RepullSince and the
-// origin's nodes that are distrusted.
-func (t *Tx) BeginRepull(td spiffeid.TrustDomain, anew uint64, distrusted []byte) error {
+// BeginRepull resets the watermark and the chain of a stream, and stores anew as RepullSince.
+func (t *Tx) BeginRepull(anew uint64) error {
 	for _, name := range bucketChains {
 		if t.Bucket.Bucket(name) == nil {
 			continue
@@ -145,8 +143,7 @@ func (t *Tx) BeginRepull(td spiffeid.TrustDomain, anew uint64, distrusted []byte
 	t.State.Chain = 0
 	_, err := t.Bucket.CreateBucket(bucketChains[0])
 
-	return errors.Join(err, t.Confirm(0), t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)),
-		t.tx.Bucket(bucketDistrusted).Put([]byte(td.Name()), distrusted))
+	return errors.Join(err, t.Confirm(0), t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
 }
 
 // Confirmed returns the revision up to which another node of the origin has confirmed the stream.

@@ -128,11 +128,12 @@ type Page struct {
 
 // Origin is the stored state of an origin beside its streams.
 type Origin struct {
-	_     struct{} `cbor:",toarray"`
-	Epoch uint64   // of the stream that is shown
-	Floor int64    // rule T4: the origin's time at the last write; Unix milliseconds
-	Head  string   // the newest verified head
-	Keys  string   // the adopted key document
+	_          struct{} `cbor:",toarray"`
+	Epoch      uint64   // of the stream that is shown
+	Floor      int64    // rule T4: the origin's time at the last write; Unix milliseconds
+	Head       string   // the newest verified head
+	Keys       string   // the adopted key document
+	Distrusted []byte   // nodes of the origin, as package replica encodes them; nil for none
 }
 
 var encoding = func() cbor.EncMode {

@@ -15,21 +15,20 @@ import (
 )
 
 var (
-	BucketMeta       = []byte("meta")
-	bucketOrigins    = []byte("origins")
-	bucketStreams    = []byte("streams")
-	bucketPast       = []byte("past")       // origin -> key documents before the newest, the newest first
-	bucketDistrusted = []byte("distrusted") // origin -> its nodes that are distrusted
-	bucketEntries    = []byte("entries")    // rid -> held
-	bucketRecords    = []byte("records")    // place -> h m storedRecord
-	bucketDue        = []byte("due")        // deadline rid -> nothing
-	bucketChains     = [2][]byte{[]byte("chain0"), []byte("chain1")}
-	keyState         = []byte("state")
-	keyRepull        = []byte("anew") // SavedStream.RepullSince, if it isn't 0
-	keyConfirmed     = []byte("confirmed")
-	KeyVersion       = []byte("version")
-	keyDialect       = []byte("dialect") // by which the records were opened
-	storeVersion     = []byte("1")
+	BucketMeta    = []byte("meta")
+	bucketOrigins = []byte("origins")
+	bucketStreams = []byte("streams")
+	bucketPast    = []byte("past")    // origin -> key documents before the newest, the newest first
+	bucketEntries = []byte("entries") // rid -> held
+	bucketRecords = []byte("records") // place -> h m storedRecord
+	bucketDue     = []byte("due")     // deadline rid -> nothing
+	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
+	keyState      = []byte("state")
+	keyRepull     = []byte("anew") // SavedStream.RepullSince, if it isn't 0
+	keyConfirmed  = []byte("confirmed")
+	KeyVersion    = []byte("version")
+	keyDialect    = []byte("dialect") // by which the records were opened
+	storeVersion  = []byte("1")
 
 	ErrStore = errors.New("federation: the store is damaged; remove federation.db, and this node pulls " +
 		"everything again")
@@ -147,7 +146,7 @@ func (s *Store) saveFreePages() error {
 
 // begin creates the buckets of a new file, and checks the version of an existing one.
 func begin(tx *bbolt.Tx) error {
-	for _, b := range [][]byte{BucketMeta, bucketOrigins, bucketStreams, bucketPast, bucketDistrusted} {
+	for _, b := range [][]byte{BucketMeta, bucketOrigins, bucketStreams, bucketPast} {
 		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 			return err
 		}
@@ -363,16 +362,6 @@ func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
 	return texts, err
 }
 
-// Distrusted returns the bytes that BeginRepull wrote for an origin, nil for none.
-func (s *Store) Distrusted(td spiffeid.TrustDomain) (data []byte, err error) {
-	err = s.View(func(tx *bbolt.Tx) error {
-		data = bytes.Clone(tx.Bucket(bucketDistrusted).Get([]byte(td.Name())))
-		return nil
-	})
-
-	return data, err
-}
-
 // Dialect returns the dialect by which the records were opened, "" for none.
 func (s *Store) Dialect() (opened string, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
@@ -420,7 +409,6 @@ func (s *Store) Forget(origin spiffeid.TrustDomain) error {
 		}
 
 		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())),
-			tx.Bucket(bucketDistrusted).Delete([]byte(origin.Name())),
 			tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
 	})
 	if err == nil {
