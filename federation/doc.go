@@ -53,7 +53,6 @@
 //	     ├─ Wiping            overwrites deleted records on disk
 //	     ├─ judges            applies changed import policies
 //	     ├─ enforce           freezes convicted origins and sends evidence to other nodes
-//	     ├─ gossipIn          passes received messages to the loop of their origin
 //	     └─ gossipOut         gossips pages and heads of the own domain
 //
 // Run waits for all of them. Requests run on the server's goroutines; a long poll ends with

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -43,41 +42,33 @@ type gossiper interface {
 	Close() error
 }
 
-// A gossipQueue holds gossiped messages until gossipIn takes them (gossip.Mesh).
-type gossipQueue struct {
-	feed    *gossipFeed
-	waiting chan replica.Pushed
-}
-
-var _ gossip.Mesh = (*gossipQueue)(nil)
+var _ gossip.Mesh = (*gossipFeed)(nil)
 
 // Deliver implements gossip.Mesh.
-func (q *gossipQueue) Deliver(from spiffeid.ID, msg []byte) {
-	p := replica.Pushed{From: replica.Sender{Domain: from.TrustDomain(), Pushed: true}, Msg: string(msg)}
-	for _, lost := range enqueue(q.waiting, p) {
-		q.feed.refusals.BySender.Add(lost.From.Domain, protocol.CodeRate)
-	}
+func (gf *gossipFeed) Deliver(from spiffeid.ID, msg []byte) {
+	gf.route(replica.Pushed{From: replica.Sender{Domain: from.TrustDomain(), Pushed: true}, Msg: string(msg)})
 }
-
-// Heads implements gossip.Mesh.
-func (q *gossipQueue) Heads(to spiffeid.TrustDomain) [][]byte { return q.feed.heads(to) }
 
 // MergeHeads implements gossip.Mesh.
-func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
+func (gf *gossipFeed) MergeHeads(from spiffeid.ID, heads [][]byte) {
 	for _, head := range heads {
-		q.Deliver(from, append([]byte{protocol.GossipHead}, head...))
+		gf.Deliver(from, append([]byte{protocol.GossipHead}, head...))
 	}
 }
 
-// start joins the pool and starts the loops that send to it and receive from it.
+// Dropped implements gossip.Mesh.
+func (gf *gossipFeed) Dropped(from spiffeid.ID) {
+	gf.refusals.BySender.Add(from.TrustDomain(), protocol.CodeRate)
+}
+
+// start joins the pool and starts the loop that sends to it.
 func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
-	in := make(chan replica.Pushed, pushQueue)
 	cfg := *gf.cfg.Gossip
 	cfg.Traffic = gf.gossiped.Add
 	cfg.Panics = gf.cfg.Panics
 	cfg.Stretch = gf.cfg.Stretch.of
 
-	gossiper, err := gossip.Start(&cfg, &gossipQueue{feed: gf, waiting: in})
+	gossiper, err := gossip.Start(&cfg, gf)
 	if err != nil {
 		return err
 	}
@@ -85,7 +76,7 @@ func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 	gf.setGossip(gossiper)
 	wg.Go(func() { gf.gossipOut(ctx, gossiper) })
 	wg.Go(func() {
-		gf.gossipIn(ctx, in)
+		<-ctx.Done()
 		gf.setGossip(nil)
 
 		if err := gossiper.Close(); err != nil {
@@ -116,17 +107,6 @@ func enqueue(c chan replica.Pushed, message replica.Pushed) (lost []replica.Push
 		case oldest := <-c:
 			lost = append(lost, oldest)
 		default:
-		}
-	}
-}
-
-func (gf *gossipFeed) gossipIn(ctx context.Context, in <-chan replica.Pushed) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case p := <-in:
-			gf.cfg.Panics.Do(contain.Gossip, func() { gf.route(p) })
 		}
 	}
 }
@@ -248,9 +228,9 @@ func (gf *gossipFeed) audience(origin spiffeid.TrustDomain) gossip.Audience {
 	return func(td spiffeid.TrustDomain) bool { return gf.peers.lists(origin, td) }
 }
 
-// heads returns the own domain's head and the newest verified head of each origin, if
+// Heads implements gossip.Mesh: it returns the own domain's head and the newest verified head of each origin, if
 // the domain to may have it.
-func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
+func (gf *gossipFeed) Heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
 	if gf.peers.lists(gf.cfg.Domain, to) {
 		if own, err := gf.publisher.Head(); err == nil {
@@ -328,9 +308,6 @@ func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, tol
 	// After a failure too: peers get the changes by their pulls.
 	return tip
 }
-
-// pushQueue bounds the messages that wait for gossipIn.
-const pushQueue = 256
 
 // The pace of gossip.
 const (

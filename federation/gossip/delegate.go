@@ -107,17 +107,17 @@ func (p *pool) NodeMeta(int) []byte { return []byte(p.cfg.Advertise) }
 
 // NotifyMsg implements memberlist.Delegate. It receives no message of an honest member: the
 // transport delivers messages itself, because memberlist doesn't pass on their sender.
-func (p *pool) NotifyMsg([]byte) { p.cfg.Refused("malformed") }
+func (p *pool) NotifyMsg([]byte) {}
 
 // GetBroadcasts implements memberlist.Delegate. It returns no message, because memberlist doesn't
 // know a message's audience; see broadcasts.
 func (p *pool) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate. Heads go with the exchange.
+// LocalState implements memberlist.Delegate. Heads go with the stream.
 func (p *pool) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate; see LocalState.
-func (p *pool) MergeRemoteState([]byte, bool) { p.cfg.Refused("malformed") }
+func (p *pool) MergeRemoteState([]byte, bool) {}
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps the node out.
 func (p *pool) NotifyAlive(n *memberlist.Node) error {
@@ -135,13 +135,11 @@ func (p *pool) judge(n *memberlist.Node) error {
 	}
 
 	if !p.cfg.Allow(id) {
-		p.cfg.Refused("not_allowed")
 		return errNotAllowed
 	}
 
 	address := string(n.Meta)
 	if !n.Addr.Equal(placeholderIP) || n.Port != placeholderPort || !speaksOurs(n) || checkAddress(address) != nil {
-		p.cfg.Refused("malformed")
 		return errClaimed
 	}
 
@@ -208,7 +206,6 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 	}
 
 	if n >= maxDomainNodes || len(p.sought) >= maxSought {
-		p.cfg.Refused("too_many")
 		return
 	}
 

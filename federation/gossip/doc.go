@@ -9,8 +9,9 @@
 // memberlist trusts every holder of its key and all input. Three parts therefore
 // separate it from the network:
 //
-//   - Its transport is mutually authenticated TLS. A member's name is the SPIFFE ID
-//     that its connection proved.
+//   - Its transport is HTTP over mutually authenticated TLS: packets and streams are requests.
+//     A member's name is the SPIFFE ID that its connection proved, and each request is judged by
+//     the certificate and the peerings of the moment.
 //   - The packet filter refuses all input that no honest member sends, and removes
 //     messages before memberlist reads them.
 //   - Messages are sent by a separate queue, which checks for each recipient whether
@@ -21,13 +22,11 @@
 //
 // # Files
 //
-//	gossip                     configuration, start and end, the search for seeds and lost members
-//	delegate                   the pool: members, and the callbacks of memberlist
-//	broadcast                  messages on their way to their audience
-//	inbox                      received messages and heads, by sender
-//	packetfilter               the checks of all input to memberlist
-//	transport, handshake       connections: accepted, dialled, authenticated, bounded
-//	link, exchange             packets between two nodes; one push/pull and the heads after it
-//	probes                     pings for whose answers memberlist waits at shutdown
-//	gossiptest                 a network in memory and certificate authorities, for tests
+//	gossip        configuration, start and end, the search for seeds and lost members
+//	delegate      the pool: members, and the callbacks of memberlist
+//	broadcast     messages on their way to their audience
+//	packetfilter  the checks of all input to memberlist
+//	transport     requests between nodes: sent, authenticated, bounded, answered
+//	contact       the nodes that were met, the packets that wait for each, and the pace of reading
+//	gossiptest    a network in memory and certificate authorities, for tests
 package gossip

@@ -1,15 +1,14 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // A Config configures this node's part in the mesh's gossip (federation.md, "Gossip
-// transport"). Logger, Timing, Stretch, Refused, Panics and Traffic are optional. The
+// transport"). Logger, Timing, Stretch, Panics and Traffic are optional. The
 // functions are called often and under locks: they must be quick and must not call the Mesh
 // or the Gossiper.
 type Config struct {
@@ -33,7 +32,6 @@ type Config struct {
 	Allow     func(spiffeid.ID) bool // true for nodes of this domain and of active peerings
 	Logger    *slog.Logger           // nil discards
 	Timing    Timing
-	Refused   func(reason string) // counts dropped messages and connections by reason; may be nil
 
 	// Stretch lengthens the waits of the search for lost members, for simulations of
 	// weeks; nil leaves them unchanged.
@@ -42,8 +40,8 @@ type Config struct {
 	// Panics counts panics on foreign bytes; nil creates a counter for gossip alone.
 	Panics *contain.Panics
 
-	// Traffic counts the bytes received from a domain's nodes and sent to them, inside TLS;
-	// may be nil.
+	// Traffic counts the bytes of bodies received from a domain's nodes and sent to them; may
+	// be nil.
 	Traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
@@ -59,29 +57,23 @@ type Timing struct {
 }
 
 const (
-	streamTimeout = 10 * time.Second // of an exchange
-	retransmit    = 4                // × log10 of the pool's size: recipients of a broadcast
-	awareness     = 8                // a probe lasts at most this multiple of its interval
-	joinsAtOnce   = 8
-	round         = time.Second            // between searches for nodes to join
-	shortRound    = 250 * time.Millisecond // if a new node is to be joined
-	maxSeeds      = 256
+	retransmit  = 4 // × log10 of the pool's size: recipients of a broadcast
+	awareness   = 8 // a probe lasts at most this multiple of its interval
+	joinsAtOnce = 8
+	round       = time.Second            // between searches for nodes to join
+	shortRound  = 250 * time.Millisecond // if a new node is to be joined
+	maxSeeds    = 256
 )
 
 func (t Timing) withDefaults() Timing {
-	for _, d := range []struct {
-		field    *time.Duration
-		standard time.Duration
-	}{
-		{&t.Probe, 5 * time.Second}, {&t.ProbeTimeout, 3 * time.Second}, {&t.Gossip, 500 * time.Millisecond},
-		{&t.PushPull, time.Minute}, {&t.Rejoin, 15 * time.Second}, {&t.Leave, 2 * time.Second},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.standard
-		}
+	return Timing{
+		Probe:        cmp.Or(t.Probe, 5*time.Second),
+		ProbeTimeout: cmp.Or(t.ProbeTimeout, 3*time.Second),
+		Gossip:       cmp.Or(t.Gossip, 500*time.Millisecond),
+		PushPull:     cmp.Or(t.PushPull, time.Minute),
+		Rejoin:       cmp.Or(t.Rejoin, 15*time.Second),
+		Leave:        cmp.Or(t.Leave, 2*time.Second),
 	}
-
-	return t
 }
 
 // withDefaults returns c with defaults filled in, or an error that names the invalid field.
@@ -107,10 +99,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Panics = contain.New(c.Logger)
 	}
 
-	if c.Refused == nil {
-		c.Refused = func(string) {}
-	}
-
 	if c.Stretch == nil {
 		c.Stretch = func(d time.Duration) time.Duration { return d }
 	}
@@ -121,8 +109,8 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // A Mesh receives the pool's messages and supplies this node's heads; federation implements
-// it. Deliver and MergeHeads are called from one goroutine, with the ID that the sender's
-// connection proved. Heads is called from several.
+// it. Deliver and MergeHeads are called one at a time, with the ID that the sender's
+// connection proved; they must not keep their arguments. Heads is called from several goroutines.
 type Mesh interface {
 	// Deliver takes a message of at most MaxMessage bytes.
 	Deliver(from spiffeid.ID, msg []byte)
@@ -132,6 +120,10 @@ type Mesh interface {
 
 	// MergeHeads takes the heads known to another node, each of at most MaxHead bytes.
 	MergeHeads(from spiffeid.ID, heads [][]byte)
+
+	// Dropped is called for each call of the others that was left out, because too many of that node's
+	// waited.
+	Dropped(from spiffeid.ID)
 }
 
 // A Gossiper spreads small messages among the nodes of the mesh and tracks the members of
@@ -160,12 +152,11 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	}
 
 	gossiper := &Gossiper{cfg: cfg}
-	in := newInbox(&gossiper.cfg, mesh)
 	// memberlist calls the pool only after the transport is there.
 	gossiper.pool = newPool(&gossiper.cfg, func(id spiffeid.ID) (string, bool) {
 		return gossiper.transport.acquainted(id)
 	})
-	gossiper.transport = newTransport(&gossiper.cfg, mesh.Heads, in.put, gossiper.pool.address)
+	gossiper.transport = newTransport(&gossiper.cfg, mesh, gossiper.pool.address)
 
 	gossiper.broadcasts = newBroadcasts(&gossiper.cfg, gossiper.pool.others, gossiper.transport.queue)
 	if gossiper.list, err = memberlist.Create(gossiper.memberlist()); err != nil {
@@ -175,7 +166,6 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 
 	ctx, stop := context.WithCancel(context.Background())
 	gossiper.stop = stop
-	gossiper.tasks.Go(func() { in.run(ctx) })
 	gossiper.tasks.Go(func() { gossiper.rejoin(ctx) })
 	gossiper.tasks.Go(func() { gossiper.broadcasts.run(ctx) })
 
@@ -190,7 +180,7 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	c.BindPort = placeholderPort
 	c.EnableCompression = false
 	c.UDPBufferSize = packetSize
-	c.TCPTimeout = streamTimeout
+	c.TCPTimeout = callTimeout
 	c.RetransmitMult = retransmit
 	c.AwarenessMaxMultiplier = awareness
 	c.ProbeInterval = g.cfg.Timing.Probe
@@ -200,34 +190,10 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	c.Delegate = g.pool
 	c.Alive = g.pool
 	c.Events = g.pool
-	c.Logger = log.New(logLines{g.cfg.Logger}, "", 0)
+	// The level is debug, because other nodes can cause lines at will.
+	c.Logger = slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug)
 
 	return c
-}
-
-// logLines writes memberlist's log to ours. Every line has the level debug, because other
-// nodes can cause lines at will.
-type logLines struct{ log *slog.Logger }
-
-// Write implements io.Writer. A line is "[LEVEL] memberlist: TEXT".
-func (l logLines) Write(line []byte) (int, error) {
-	text := strings.TrimSpace(string(line))
-	level := ""
-
-	if rest, ok := strings.CutPrefix(text, "["); ok {
-		level, text, _ = strings.Cut(rest, "]")
-	}
-
-	text = strings.TrimPrefix(strings.TrimSpace(text), "memberlist: ")
-
-	attrs := []slog.Attr{slog.String("detail", text)}
-	if level != "" {
-		attrs = append(attrs, slog.String("level_there", strings.ToLower(level)))
-	}
-
-	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: memberlist", attrs...)
-
-	return len(line), nil
 }
 
 // Publish sends msg to members in its audience, at most once to each and, in a large pool,
@@ -235,7 +201,6 @@ func (l logLines) Write(line []byte) (int, error) {
 // repetition of the stream's last message is ignored. A message over MaxMessage is refused.
 func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
 	if len(msg) > MaxMessage {
-		g.cfg.Refused("too_large")
 		g.cfg.Logger.Warn("gossip: message too large", "stream", stream, "bytes", len(msg))
 
 		return
@@ -257,7 +222,7 @@ func (g *Gossiper) Close() (err error) {
 		err = g.list.Leave(g.cfg.Timing.Leave)
 		_ = g.list.Shutdown() // logs failures and returns nil
 
-		// Waited for last, because Shutdown ends the exchanges for which rejoin waits.
+		// Waited for last, because Shutdown ends the requests for which rejoin waits.
 		g.tasks.Wait()
 	})
 
@@ -270,7 +235,6 @@ func (g *Gossiper) Close() (err error) {
 func (g *Gossiper) rejoin(ctx context.Context) {
 	seeds := map[string]*sought{}
 	for {
-		g.transport.expel()
 		g.join(g.targets(seeds))
 
 		select {
@@ -342,8 +306,7 @@ func (g *Gossiper) satisfied(seed string) bool {
 	return ok && (id == g.cfg.Node || g.pool.settled(id))
 }
 
-// join joins at each address and waits for all; an exchange ends within
-// streamTimeout.
+// join joins at each address and waits for all; a request ends within callTimeout.
 func (g *Gossiper) join(addresses []string) {
 	var joins sync.WaitGroup
 	for _, address := range addresses {

@@ -1,8 +1,9 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -156,9 +157,9 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		a.publish("bigger", []byte(most+"x"))
 		time.Sleep(10 * time.Second)
 
-		if len(b.heard(most)) == 0 || len(b.heard(most+"x")) != 0 || a.count("too_large") != 1 {
+		if len(b.heard(most)) == 0 || len(b.heard(most+"x")) != 0 || a.count("too large") != 1 {
 			t.Errorf("16 KiB came %d times, 16 KiB + 1 %d times, refused %d", len(b.heard(most)),
-				len(b.heard(most+"x")), a.count("too_large"))
+				len(b.heard(most+"x")), a.count("too large"))
 		}
 
 		// Past the sender's own bound.
@@ -167,35 +168,22 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		must(t, err)
 		time.Sleep(10 * time.Second)
 
-		if len(b.heard(most+"y")) != 0 || b.count("too_large") != 1 {
+		if len(b.heard(most+"y")) != 0 || b.count(errMessage.Error()) != 1 {
 			t.Errorf("16 KiB + 1 of a hostile sender: delivered %d, refused %d", len(b.heard(most+"y")),
-				b.count("too_large"))
+				b.count(errMessage.Error()))
 		}
 
-		a.contactWith(b).queue <- outgoing{frame: frame(framePacket, make([]byte, maxPacket+1))}
-		time.Sleep(10 * time.Second)
-
-		if b.count("too_large") != 2 {
-			t.Error("a frame that is too long was not refused")
+		if err := a.request(b, pathPackets, make([]byte, maxPackets+1)); !errors.Is(err, errNotAnswered) ||
+			b.count(errTooLarge.Error()) != 1 {
+			t.Errorf("packets over the bound were not refused: %v", err)
 		}
 
-		s, err := a.transport.dial(t.Context(), b.address, b.id, forExchange)
-		must(t, err)
-		// A push/pull of no members, followed by two heads.
+		// A push/pull of no members, followed by heads.
 		state := []byte("\x06\x83\xa4Join\xc2\xa5Nodes\x00\xacUserStateLen\x00")
-		msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
+		body := appendPart(appendPart(nil, state), bytes.Repeat([]byte{'h'}, MaxHead+1))
 
-		msg = binary.BigEndian.AppendUint16(msg, 2)
-		for _, n := range []int{MaxHead, MaxHead + 1} {
-			msg = append(binary.BigEndian.AppendUint16(msg, uint16(n)), strings.Repeat("h", n)...)
-		}
-
-		_, _ = s.Write(msg) // the reader may end the exchange before its last byte
-		time.Sleep(10 * time.Second)
-		a.transport.drop(s.raw)
-
-		if b.count("too_large") != 3 {
-			t.Error("a head that is too long was not refused")
+		if err := a.request(b, pathStream, body); !errors.Is(err, errNotAnswered) || b.count(errTooLarge.Error()) != 2 {
+			t.Errorf("a head over the bound was not refused: %v", err)
 		}
 	})
 }

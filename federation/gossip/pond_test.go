@@ -1,7 +1,10 @@
 package gossip
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -35,10 +38,12 @@ type frog struct {
 	address string
 
 	mu      sync.Mutex
+	slow    time.Duration         // that a delivery takes
 	relay   func(msg []byte) bool // whether to pass a message on, once verified
 	got     []letter
 	heads   map[spiffeid.ID][]string
-	refused map[string]int
+	dialled map[string]int // connections, by address
+	lines   []string       // of the log, with their errors
 }
 
 type letter struct {
@@ -55,29 +60,25 @@ func pondNode(domain, name string) spiffeid.ID {
 func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog {
 	f := &frog{
 		id: id, address: fmt.Sprintf("10.0.0.%d:7946", len(p.all)+1),
-		heads: map[spiffeid.ID][]string{}, refused: map[string]int{},
+		heads: map[spiffeid.ID][]string{}, dialled: map[string]int{},
 	}
 	server, client := p.authorities.TLS(p.t, id)
 
 	cfg := &Config{
-		Node: id, Listener: p.wire.Listen(f.address), Dial: p.wire.DialFrom(f.address),
+		Node: id, Listener: p.wire.Listen(f.address), Dial: f.counts(p.wire.DialFrom(f.address)),
 		ServerTLS: server, ClientTLS: client, Advertise: f.address,
-		Seeds: func() []string { return seeds },
-		Allow: func(id spiffeid.ID) bool { return strings.HasPrefix(id.Path(), "/roster/node/") },
-		Refused: func(reason string) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.refused[reason]++
-		},
+		Seeds:  func() []string { return seeds },
+		Allow:  func(id spiffeid.ID) bool { return strings.HasPrefix(id.Path(), "/roster/node/") },
+		Logger: slog.New(frogLog{f}),
 	}
 	if change != nil {
 		change(cfg)
 	}
 
-	f.mu.Lock() // until f.Gossiper is there
-	defer f.mu.Unlock()
 	g, err := Start(cfg, f)
 	must(p.t, err)
+	f.mu.Lock() // Deliver may run already
+	defer f.mu.Unlock()
 	f.Gossiper = g
 	p.all = append(p.all, f)
 
@@ -86,6 +87,7 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog
 
 // Deliver implements Mesh.
 func (f *frog) Deliver(from spiffeid.ID, msg []byte) {
+	time.Sleep(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -99,6 +101,9 @@ func (f *frog) Deliver(from spiffeid.ID, msg []byte) {
 func (f *frog) Heads(spiffeid.TrustDomain) [][]byte {
 	return [][]byte{[]byte("head of " + f.id.String())}
 }
+
+// Dropped implements Mesh.
+func (f *frog) Dropped(spiffeid.ID) {}
 
 // MergeHeads implements Mesh.
 func (f *frog) MergeHeads(from spiffeid.ID, heads [][]byte) {
@@ -144,6 +149,7 @@ func (p *pond) drain() {
 	}
 
 	all.Wait()
+	time.Sleep(time.Minute) // memberlist's probes end by themselves
 }
 
 // alive lists the members that f believes in, itself included.
@@ -172,11 +178,69 @@ func (f *frog) heard(text string) (from []spiffeid.ID) {
 	return from
 }
 
-func (f *frog) count(reason string) int {
+// count returns how many lines of f's log have a text.
+func (f *frog) count(text string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	return f.refused[reason]
+	for _, line := range f.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+
+	return n
+}
+
+// A frogLog keeps the lines of a frog.
+type frogLog struct{ *frog }
+
+func (frogLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l frogLog) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l frogLog) WithGroup(string) slog.Handler          { return l }
+
+func (l frogLog) Handle(_ context.Context, r slog.Record) error {
+	line := r.Message
+
+	r.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+
+	return nil
+}
+
+// counts counts the connections that dial makes.
+func (f *frog) counts(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (
+	net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := dial(ctx, address)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+
+		if err == nil {
+			f.dialled[address]++
+		}
+
+		return conn, err
+	}
+}
+
+// dials returns how often f has connected to another frog.
+func (f *frog) dials(other *frog) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	return f.dialled[other.address]
+}
+
+// request sends a request of f's to another frog, past f's own bounds.
+func (f *frog) request(to *frog, path string, body []byte) error {
+	_, _, err := f.transport.call(callTimeout, to.id, to.address, path, body, nil)
+	return err
 }
 
 // within polls each virtual second until ok, and fails after bound.
@@ -206,16 +270,5 @@ func (p *pond) allSee(frogs []*frog) func() bool {
 		return true
 	}
 }
-
-// contactWith returns f's contact with another node that it has met.
-func (f *frog) contactWith(other *frog) *contact {
-	f.transport.mu.Lock()
-	defer f.transport.mu.Unlock()
-
-	return f.transport.contacts[other.id]
-}
-
-// linkTo is the link with another frog that there is a contact with, nil for none.
-func (f *frog) linkTo(other *frog) *link { return f.transport.linkOf(f.contactWith(other)) }
 
 var must = directorytest.Must

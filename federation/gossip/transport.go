@@ -1,43 +1,73 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
 
 // Protocol is the ALPN protocol of gossip connections.
-const Protocol = "roster-gossip/1"
+const Protocol = "http/1.1"
 
-// The first byte that a dialler sends states the purpose of the connection.
+// A request to pathPackets has packets as its parts, and an empty answer. A request to pathStream and
+// its answer have one message of memberlist each, and after a push/pull the heads that the receiver
+// may have. Heads don't travel in memberlist's own user state, because its merge doesn't pass on the
+// sender.
 const (
-	forPackets  = 'p' // a link: frames until one end closes it
-	forExchange = 's' // a memberlist stream: a request and its response
+	pathPackets = "/v1/packets"
+	pathStream  = "/v1/stream"
+
+	// headerAddress is the host:port at which the sender of a request or answer asks to be dialled.
+	headerAddress = "Gossip-Address"
 )
 
-// The bounds of connections.
+// The bounds of connections and requests. The listener bounds the number of connections.
 const (
-	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 1024 // of unknown callers, at a time
-	maxExchanges     = 128  // at a time
-	maxExchangesEach = 4    // of one node
-	maxDomainNodes   = 64   // nodes of one domain that may be connected
-	maxAnswered      = 1024
-	maxAddress       = 255
-	recentlyMet      = 2 * time.Minute
+	dialTimeout       = 5 * time.Second  // of the connection, the TLS handshake and a request's header, each
+	callTimeout       = 10 * time.Second // of a request with its answer
+	connIdle          = time.Hour        // after which a connection without a request is closed
+	maxHeader         = 4 << 10
+	maxExchanges      = 128 // streams that are answered at a time
+	maxExchangesEach  = 4   // of one node
+	maxDeliveries     = 512 // messages and heads that wait for their delivery
+	maxDeliveriesEach = 16  // of one node
+	maxDomainNodes    = 64  // nodes of one domain that are known
+	maxAnswered       = 1024
+	maxAddress        = 255
+	maxReason         = 200 // bytes of a refusal that are logged
+)
+
+// MaxHead bounds one head after a push/pull, in bytes: with ext and crit of the largest size.
+const MaxHead = 12 << 10
+
+// The bounds of bodies, in bytes.
+const (
+	packetSize  = 32 << 10        // memberlist's limit for one packet
+	maxPacket   = packetSize + 64 // with its checksum's header
+	maxPackets  = 2 * (maxPacket + partHeader)
+	maxState    = 256 << 10 // members of a push/pull
+	maxHeads    = 256
+	maxAllHeads = 256 << 10 // of all heads, each with its partHeader
+	maxStream   = partHeader + maxState + maxAllHeads
 )
 
 // placeholderIP is the address of every member for memberlist, which requires IP addresses.
@@ -48,69 +78,87 @@ var placeholderIP = net.IPv4(127, 0, 0, 1).To4()
 const placeholderPort = 1
 
 var (
-	errNotAllowed    = errors.New("neither a node of this domain nor of an active peering")
-	errNoIdentity    = errors.New("no SPIFFE ID, or another protocol")
-	errOtherNode     = errors.New("another node answered")
-	errNoAddress     = errors.New("no known address")
-	errTooMany       = errors.New("too many connections")
-	errClosed        = errors.New("gossip is closed")
-	errNotAnAddress  = errors.New("not a host:port")
-	errPacketTooLong = errors.New("packet too long")
+	errNotAllowed  = errors.New("neither a node of this domain nor of an active peering")
+	errNoIdentity  = errors.New("no certificate with one SPIFFE ID")
+	errOtherNode   = errors.New("another node answered")
+	errAudience    = errors.New("no longer in the audience of a message")
+	errNoAddress   = errors.New("no known address")
+	errTooMany     = errors.New("too many nodes of its domain, or requests of it")
+	errTooLarge    = errors.New("too large")
+	errClosed      = errors.New("gossip is closed")
+	errBadAddress  = errors.New("not a host:port")
+	errRequest     = errors.New("not a request of gossip")
+	errNotAnswered = errors.New("refused by the other node")
 )
 
-// A transport carries memberlist's packets and streams over mutually authenticated TLS
+// A transport carries memberlist's packets and streams by HTTP over mutually authenticated TLS
 // (memberlist.NodeAwareTransport). Nodes are addressed by SPIFFE ID. A network address,
 // "host:port" in place of the name, is only dialled to join; the certificate of the node
-// there states its ID. Packets to one node share one connection, its link, whichever side
-// dialled it. Each stream has its own connection.
+// there states its ID.
+//
+// Each request and answer is judged by the certificate of its connection: a node whose peering has
+// ended, or whose authority was replaced, sends and receives nothing more.
 type transport struct {
-	cfg            *Config
-	server, client *tls.Config
-	heads          func(to spiffeid.TrustDomain) [][]byte
-	take           func(from spiffeid.ID, n news)
-	addressOf      func(spiffeid.ID) (string, bool) // addresses that members state themselves
-	packets        chan *memberlist.Packet
-	streams        chan net.Conn
-	handshakes     chan struct{}
-	probes         probes
-	filter         packetFilter
-	shutdown       sync.Once
-	ctx            context.Context
-	cancel         context.CancelFunc
-	tasks          sync.WaitGroup
+	cfg       *Config
+	mesh      Mesh
+	addressOf func(spiffeid.ID) (string, bool) // addresses that members state themselves
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	exchanges *limit.Shares
+	turns     *limit.Fair // of nodes whose messages are delivered
+	filter    packetFilter
+	client    *http.Transport
+	server    *http.Server
+	shutdown  sync.Once
+	ctx       context.Context
+	cancel    context.CancelFunc
+	tasks     sync.WaitGroup
 
-	mu        sync.Mutex // guards the fields below; never held while another lock is taken
-	closed    bool
-	open      map[net.Conn]struct{} // closed by Shutdown
-	contacts  map[spiffeid.ID]*contact
-	paces     map[spiffeid.TrustDomain]*rate.Limiter // of domains with contacts
-	exchanges map[spiffeid.ID]int                    // open exchanges that the node began
-	answering int                                    // sum of exchanges
-	answered  map[string]spiffeid.ID
+	mu       sync.Mutex // guards the fields below; never held while another lock is taken
+	closed   bool
+	contacts map[spiffeid.ID]*contact
+	paces    map[spiffeid.TrustDomain]*rate.Limiter // of domains with contacts
+	answered map[string]spiffeid.ID
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-func newTransport(
-	cfg *Config,
-	heads func(spiffeid.TrustDomain) [][]byte,
-	take func(spiffeid.ID, news),
-	addressOf func(spiffeid.ID) (string, bool),
-) *transport {
+func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, bool)) *transport {
 	t := &transport{
-		cfg: cfg, heads: heads, take: take, addressOf: addressOf,
-		server: protocolTLS(cfg.ServerTLS), client: protocolTLS(cfg.ClientTLS),
+		cfg: cfg, mesh: mesh, addressOf: addressOf,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		handshakes: make(chan struct{}, maxHandshakes),
-		probes: probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout),
-			sent: map[uint32]time.Time{}},
-		filter: packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
-		open:   map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
-		paces:     map[spiffeid.TrustDomain]*rate.Limiter{},
-		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
+		exchanges: limit.NewShares(limit.SharesConfig{
+			Places: maxExchanges, Foreign: maxExchanges, Domain: maxExchanges / 2,
+			ForeignID: maxExchangesEach, OwnID: maxExchangesEach,
+		}),
+		turns: limit.NewFair(limit.FairConfig{
+			Slots: 1, PerParty: 1, Patience: callTimeout,
+			Places: limit.SharesConfig{
+				Places: maxDeliveries, Foreign: maxDeliveries, Domain: maxDeliveries / 8,
+				ForeignID: maxDeliveriesEach, OwnID: maxDeliveriesEach,
+			},
+		}),
+		filter:   packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
+		contacts: map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
+		answered: map[string]spiffeid.ID{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.spawn(t.accept)
+	t.client = &http.Transport{
+		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+			// Dialling ends with the transport; net/http dials on when the request has ended.
+			ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
+			defer cancel()
+
+			return cfg.Dial(ctx, address)
+		},
+		TLSClientConfig: protocolTLS(cfg.ClientTLS), TLSHandshakeTimeout: dialTimeout,
+		DisableCompression: true, IdleConnTimeout: connIdle, MaxResponseHeaderBytes: maxHeader,
+	}
+	t.server = &http.Server{
+		Handler: t, ReadHeaderTimeout: dialTimeout, IdleTimeout: connIdle + time.Minute, MaxHeaderBytes: maxHeader,
+		ConnState: handshakeDone, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	t.tasks.Go(func() { _ = t.server.Serve(tls.NewListener(cfg.Listener, protocolTLS(cfg.ServerTLS))) })
 
 	return t
 }
@@ -122,6 +170,19 @@ func protocolTLS(given *tls.Config) *tls.Config {
 	config.SessionTicketsDisabled = true // every connection authenticates both ends
 
 	return config
+}
+
+// handshakeDone names the client of a connection to the listener that bounds connections.
+func handshakeDone(conn net.Conn, state http.ConnState) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || state != http.StateActive {
+		return
+	}
+
+	if limited, ok := secure.NetConn().(interface{ HandshakeDone(*tls.ConnectionState) }); ok {
+		proved := secure.ConnectionState()
+		limited.HandshakeDone(&proved)
+	}
 }
 
 // FinalAdvertiseAddr implements memberlist.Transport.
@@ -142,48 +203,12 @@ func (t *transport) WriteTo([]byte, string) (time.Time, error) {
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *transport) WriteToAddress(data []byte, to memberlist.Address) (time.Time, error) {
-	t.probes.note(data)
-
 	id, err := spiffeid.FromString(to.Name)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s: %w", to.Name, errNoAddress)
 	}
 
 	return time.Now(), t.queue(id, data, nil)
-}
-
-// queue takes a packet for a node and returns at once. A packet that can't be delivered is
-// dropped, as in a network. It is also dropped if the node is no longer in the audience when
-// the packet is sent. A nil audience is every member.
-func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
-	if len(packet) > maxPacket {
-		return errPacketTooLong
-	}
-
-	if !t.cfg.Allow(id) {
-		return errNotAllowed
-	}
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	if t.closed {
-		return errClosed
-	}
-
-	// forget looks at the queue under the same lock, so no frame goes to a contact that is being removed.
-	contact, err := t.contact(id)
-	if err != nil {
-		return err
-	}
-
-	select {
-	case contact.queue <- outgoing{frame(framePacket, packet), may}:
-	default:
-		t.cfg.Refused("queue_full")
-	}
-
-	return nil
 }
 
 // DialTimeout implements memberlist.Transport. It always fails: nodes are reached by name
@@ -195,260 +220,474 @@ func (t *transport) DialTimeout(string, time.Duration) (net.Conn, error) {
 // DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a node's SPIFFE
 // ID, which the other end must prove, or an address to join at.
 func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	address, want := to.Name, spiffeid.ID{}
 	if strings.HasPrefix(to.Name, "spiffe://") {
 		id, err := spiffeid.FromString(to.Name)
 		if err != nil {
 			return nil, err
 		}
 
-		known := false
-		if address, known = t.address(id); !known {
+		address, known := t.address(id)
+		if !known {
 			return nil, fmt.Errorf("%s: %w", id, errNoAddress)
 		}
 
-		want = id
+		return &exchange{transport: t, to: id, address: address, timeout: timeout}, nil
 	}
 
-	ctx, cancel := context.WithTimeout(t.ctx, timeout)
-	defer cancel()
-
-	secured, err := t.dial(ctx, address, want, forExchange)
+	// An empty request finds the node, on which it depends which heads it may have.
+	id, _, err := t.call(timeout, spiffeid.ID{}, to.Name, pathPackets, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 
-	return t.newExchange(secured, func() {}), nil
+	return &exchange{transport: t, to: id, address: to.Name, timeout: timeout}, nil
 }
 
-// Shutdown implements memberlist.Transport. When it returns, every connection is closed,
-// every goroutine of the transport has ended, and memberlist's goroutines wait for nothing
-// but their locks.
+// Shutdown implements memberlist.Transport. When it returns, every connection is closed and
+// every goroutine of the transport has ended.
 func (t *transport) Shutdown() (err error) {
 	t.shutdown.Do(func() {
 		t.mu.Lock()
 		t.closed = true
-
-		// From here on track closes new connections itself, so none is missed.
-		open := slices.Collect(maps.Keys(t.open))
 		t.mu.Unlock()
+
 		t.cancel()
-
-		err = t.cfg.Listener.Close()
-		for _, raw := range open {
-			_ = raw.Close() // not TLS's Close, which waits for a peer that may be gone
-		}
-
+		err = t.server.Close()
 		t.tasks.Wait()
-		t.endProbes()
+		t.client.CloseIdleConnections()
 	})
 
 	return err
 }
 
-// endProbes answers the pings for which memberlist still waits. It runs while memberlist
-// takes packets one after the other, and no other node sends any. When memberlist takes the
-// first ack, it has handled all earlier packets. The second round answers the pings that
-// these packets caused.
-func (t *transport) endProbes() {
-	for range 2 {
-		for _, packet := range t.probes.acks() {
-			select {
-			case t.packets <- packet:
-			case <-time.After(time.Second):
-				return // memberlist was never started
-			}
+// An exchange is the near end of a memberlist stream: one message each way, in a request and its
+// answer. memberlist writes a whole message at once, and calls no other methods than these.
+type exchange struct {
+	net.Conn
+	transport *transport
+	to        spiffeid.ID
+	address   string
+	timeout   time.Duration
+	answer    bytes.Reader
+}
+
+// Write implements net.Conn. It waits for the answer.
+func (e *exchange) Write(msg []byte) (int, error) {
+	if !e.transport.begin() {
+		return 0, errClosed
+	}
+
+	defer e.transport.tasks.Done()
+
+	body := e.transport.seal(e.to, msg)
+
+	_, body, err := e.transport.call(e.timeout, e.to, e.address, pathStream, body, nil)
+	if err != nil || len(body) == 0 {
+		return 0, errors.Join(io.ErrUnexpectedEOF, err)
+	}
+
+	answer, err := e.transport.open(e.to, body)
+	if err != nil {
+		return 0, err
+	}
+
+	e.answer.Reset(answer)
+
+	return len(msg), nil
+}
+
+// Read implements net.Conn.
+func (e *exchange) Read(data []byte) (int, error) { return e.answer.Read(data) }
+
+// Close implements net.Conn.
+func (e *exchange) Close() error { return nil }
+
+// SetDeadline implements net.Conn. The timeout of DialAddressTimeout holds for the request.
+func (e *exchange) SetDeadline(time.Time) error { return nil }
+
+// RemoteAddr implements net.Conn.
+func (e *exchange) RemoteAddr() net.Addr { return nodeAddr{e.to} }
+
+// nodeAddr is a node's name as a net.Addr, for memberlist's log.
+type nodeAddr struct{ id spiffeid.ID }
+
+func (nodeAddr) Network() string  { return Protocol }
+func (a nodeAddr) String() string { return a.id.String() }
+
+// call sends a request to the node at address, and returns the node and the body of its answer. The
+// node must be the wanted one; zero accepts any allowed node. Nothing is sent to another node, nor over a
+// connection whose server would be refused now, nor unless may, which may be nil, returns true.
+func (t *transport) call(
+	timeout time.Duration, want spiffeid.ID, address, path string, body []byte, may func() bool,
+) (id spiffeid.ID, answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+
+	var refused error
+
+	// A connection may be older than the last change of a bundle, of a peering or of an audience.
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		conn := got.Conn.(*tls.Conn)
+		state := conn.ConnectionState()
+
+		if id, refused = t.identify(&state, t.client.TLSClientConfig); refused == nil {
+			refused = t.vet(id, want, address, may)
 		}
+
+		if refused != nil {
+			_ = conn.NetConn().Close()
+		}
+	}})
+
+	header := http.Header{headerAddress: {t.cfg.Advertise}, "User-Agent": nil}
+	request := (&http.Request{
+		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: address, Path: path}, Header: header,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}).WithContext(ctx)
+
+	if len(body) == 0 {
+		request.Body = http.NoBody
+	}
+
+	response, err := t.client.RoundTrip(request)
+	if refused != nil {
+		err = refused
+	}
+
+	if err != nil {
+		return id, nil, fmt.Errorf("%s: %w", address, err)
+	}
+
+	defer response.Body.Close()
+
+	if response.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
+		return id, nil, fmt.Errorf("%s: %w: %q", address, errNotAnswered, reason)
+	}
+
+	c, err := t.meet(id, response.Header.Get(headerAddress))
+	if err != nil {
+		return id, nil, err
+	}
+
+	if response.ContentLength != 0 {
+		if err := t.pay(c, response.ContentLength, maxStream); err != nil {
+			return id, nil, err
+		}
+
+		answer, err = io.ReadAll(response.Body)
+	}
+
+	t.count(id, len(answer), len(body))
+
+	return id, answer, err
+}
+
+// vet decides whether the node at address may have a request.
+func (t *transport) vet(id, want spiffeid.ID, address string, may func() bool) error {
+	if want.IsZero() {
+		// This node is remembered too, so that a seed that leads back to it isn't joined again.
+		t.remember(address, id)
+	}
+
+	switch {
+	case id == t.cfg.Node || !want.IsZero() && id != want:
+		return fmt.Errorf("%w: %s", errOtherNode, id)
+	case may != nil && !may():
+		return errAudience
+	default:
+		return nil
 	}
 }
 
-// spawn runs f unless the transport is closed; Shutdown waits for it.
-func (t *transport) spawn(f func()) {
+// identify returns the node at the other end of a connection, if it is allowed and its certificate
+// would be accepted now.
+func (t *transport) identify(state *tls.ConnectionState, config *tls.Config) (spiffeid.ID, error) {
+	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
+		return spiffeid.ID{}, errNoIdentity
+	}
+
+	if err := config.VerifyConnection(*state); err != nil {
+		return spiffeid.ID{}, err
+	}
+
+	id, err := spiffeid.FromURI(state.PeerCertificates[0].URIs[0])
+	if err != nil {
+		return spiffeid.ID{}, fmt.Errorf("%w: %w", errNoIdentity, err)
+	}
+
+	if !t.cfg.Allow(id) {
+		return spiffeid.ID{}, fmt.Errorf("%s: %w", id, errNotAllowed)
+	}
+
+	return id, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !t.begin() {
+		return
+	}
+
+	defer t.tasks.Done()
+
+	answer, err := t.serve(http.NewResponseController(w), r)
+	if err != nil {
+		t.cfg.Logger.LogAttrs(r.Context(), slog.LevelDebug, "gossip: a request was refused",
+			slog.String("from", r.RemoteAddr), slog.Any("err", err))
+		w.Header().Set("Connection", "close") // net/http would read the rest of the body
+		http.Error(w, err.Error(), http.StatusForbidden)
+
+		return
+	}
+
+	w.Header().Set(headerAddress, t.cfg.Advertise)
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	w.Header()["Date"] = nil
+	_, _ = w.Write(answer) //nolint:gosec // G705: no browser reads answers to nodes
+}
+
+// begin counts a request among the tasks for which Shutdown waits. It returns false if the transport
+// is closed.
+func (t *transport) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.spawnLocked(f)
+
+	if !t.closed {
+		t.tasks.Add(1)
+	}
+
+	return !t.closed
 }
 
-func (t *transport) spawnLocked(f func()) {
-	if !t.closed {
-		t.tasks.Go(f)
+// serve returns the answer to a request.
+func (t *transport) serve(conn *http.ResponseController, r *http.Request) ([]byte, error) {
+	id, err := t.identify(r.TLS, t.cfg.ServerTLS)
+	if err != nil {
+		return nil, err
+	}
+
+	if id == t.cfg.Node {
+		return nil, errOtherNode
+	}
+
+	c, err := t.meet(id, r.Header.Get(headerAddress))
+	if err != nil {
+		return nil, err
+	}
+
+	most := int64(maxPackets)
+
+	// The place is taken before the body is read, because the body is held in memory.
+	if r.URL.Path == pathStream {
+		release, refused := t.exchanges.Take(t.caller(id), 1)
+		if refused != nil {
+			return nil, errTooMany
+		}
+		defer release()
+
+		most = maxStream
+	}
+
+	if err := t.pay(c, r.ContentLength, most); err != nil {
+		return nil, err
+	}
+
+	deadline := time.Now().Add(callTimeout)
+	if err := errors.Join(conn.SetReadDeadline(deadline), conn.SetWriteDeadline(deadline)); err != nil {
+		return nil, err
+	}
+
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+
+	var answer []byte
+
+	switch r.URL.Path {
+	case pathPackets:
+		err = t.receive(id, body)
+	case pathStream:
+		answer, err = t.answer(id, body)
+	default:
+		err = errRequest
+	}
+
+	t.count(id, len(body), len(answer))
+
+	return answer, err
+}
+
+func (t *transport) caller(id spiffeid.ID) limit.Caller {
+	if id.MemberOf(t.cfg.Node.TrustDomain()) {
+		return limit.Caller{Kind: limit.Own, ID: id.String()}
+	}
+
+	return limit.Caller{Kind: limit.Foreign, ID: id.String(), Group: id.TrustDomain().Name()}
+}
+
+func (t *transport) count(id spiffeid.ID, in, out int) {
+	if t.cfg.Traffic != nil {
+		t.cfg.Traffic(id.TrustDomain(), in, out)
 	}
 }
 
-// accept takes connections until the listener is closed.
-func (t *transport) accept() {
-	for {
-		raw, err := t.cfg.Listener.Accept()
-		switch {
-		case t.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				_ = raw.Close()
-			}
+// receive filters packets, delivers their messages and passes the rest to memberlist.
+func (t *transport) receive(from spiffeid.ID, body []byte) error {
+	parts, err := splitParts(body)
+	if err != nil {
+		return err
+	}
 
-			return
-		case err != nil: // out of file descriptors, say
-			t.cfg.Logger.Warn("gossip: accepting a connection failed", "err", err)
+	for _, packet := range parts {
+		var (
+			rest     []byte
+			messages [][]byte
+		)
 
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-t.ctx.Done():
-			}
+		err := t.cfg.Panics.Run(contain.Gossip, func() (err error) {
+			rest, messages, err = t.filter.packet(from, packet)
+			return err
+		})
+		if err != nil {
+			t.refused(from, err)
+			continue
+		}
 
+		for _, msg := range messages {
+			t.deliver(from, func() { t.mesh.Deliver(from, msg) })
+		}
+
+		if rest == nil {
 			continue
 		}
 
 		select {
-		case t.handshakes <- struct{}{}:
-			// Handshakes are bounded before the caller is known, because each costs this node a signature.
-			if t.track(raw) {
-				t.spawn(func() { t.welcome(raw) })
-			}
-		default:
-			t.cfg.Refused("too_many")
-			_ = raw.Close()
+		case t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{from}, Timestamp: time.Now()}:
+		case <-t.ctx.Done():
 		}
-	}
-}
-
-func (t *transport) welcome(raw net.Conn) {
-	secured, purpose, err := t.admit(raw)
-
-	// The place is for unknown callers only. From here on the bounds of the node and its domain count.
-	<-t.handshakes
-
-	if err == nil {
-		switch purpose {
-		case forPackets:
-			err = t.adopt(secured)
-		case forExchange:
-			err = t.answer(secured)
-		default:
-			err = errWire
-		}
-	}
-
-	if err != nil {
-		t.cfg.Logger.LogAttrs(t.ctx, slog.LevelDebug, "gossip: a connection was refused",
-			slog.String("from", raw.RemoteAddr().String()), slog.Any("err", err))
-		t.drop(raw)
-	}
-}
-
-func (t *transport) admit(raw net.Conn) (secured *secured, purpose byte, err error) {
-	ctx, cancel := context.WithTimeout(t.ctx, handshakeTimeout)
-	defer cancel()
-
-	if secured, err = t.prove(ctx, raw, tls.Server(raw, t.server), t.server.VerifyConnection); err != nil {
-		return nil, 0, err
-	}
-
-	if secured.id == t.cfg.Node {
-		return nil, 0, errOtherNode
-	}
-
-	var first [1]byte
-	if _, err := io.ReadFull(secured, first[:]); err != nil {
-		return nil, 0, err
-	}
-
-	if secured.address, err = readHello(secured); err != nil {
-		return nil, 0, err
-	}
-
-	if err := t.meet(secured); err != nil {
-		t.cfg.Refused("too_many")
-		return nil, 0, err
-	}
-
-	// The answer comes last, because it tells the dialler that it was accepted.
-	if _, err := secured.Write(hello(t.cfg.Advertise)); err != nil {
-		return nil, 0, err
-	}
-
-	return secured, first[0], secured.SetDeadline(time.Time{})
-}
-
-// answer hands a stream to memberlist.
-func (t *transport) answer(secured *secured) error {
-	t.mu.Lock()
-
-	full := t.answering >= maxExchanges || t.exchanges[secured.id] >= maxExchangesEach
-	if !full {
-		t.answering++
-		t.exchanges[secured.id]++
-	}
-
-	t.mu.Unlock()
-
-	if full {
-		t.cfg.Refused("too_many")
-		return errTooMany
-	}
-
-	exchange := t.newExchange(secured, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-
-		t.answering--
-		if t.exchanges[secured.id]--; t.exchanges[secured.id] == 0 {
-			delete(t.exchanges, secured.id)
-		}
-	})
-	select {
-	case t.streams <- exchange:
-	case <-t.ctx.Done():
-		_ = exchange.Close()
 	}
 
 	return nil
 }
 
-// remember stores the node found at an address, so that a seed isn't joined again while that
-// node is a member.
-func (t *transport) remember(address string, id spiffeid.ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// deliver calls the mesh with messages or heads of a node once it is the turn of the node's domain. A
+// flood of one domain delays a message of another by two of its own at most, and is read no faster.
+func (t *transport) deliver(from spiffeid.ID, call func()) {
+	leave, err := t.turns.Enter(t.ctx, t.caller(from))
+	if err != nil {
+		t.mesh.Dropped(from)
+		return
+	}
+	defer leave()
 
-	if len(t.answered) >= maxAnswered {
-		clear(t.answered) // costs one more join at each seed
+	t.cfg.Panics.Do(contain.Gossip, call) // a panic drops this message only
+}
+
+// refused logs that input of a node is dropped. The level is debug, because other nodes can cause
+// lines at will.
+func (t *transport) refused(from spiffeid.ID, err error) {
+	t.cfg.Logger.LogAttrs(t.ctx, slog.LevelDebug, "gossip: input was dropped",
+		slog.String("from", from.String()), slog.Any("err", err))
+}
+
+// answer hands a stream to memberlist, and returns memberlist's message.
+func (t *transport) answer(from spiffeid.ID, body []byte) ([]byte, error) {
+	msg, err := t.open(from, body)
+	if err != nil {
+		return nil, err
 	}
 
-	t.answered[address] = id
+	near, far := net.Pipe()
+	defer near.Close()
+
+	select {
+	case t.streams <- far:
+	case <-t.ctx.Done():
+		return nil, errClosed
+	}
+
+	t.tasks.Go(func() { _, _ = near.Write(msg) })
+
+	// memberlist closes the stream after its message, and gives it a deadline.
+	answer, err := io.ReadAll(near)
+	if err != nil || len(answer) == 0 {
+		return nil, err
+	}
+
+	return t.seal(from, answer), nil
 }
 
-// whoAnswered returns the node that the last join at address found there.
-func (t *transport) whoAnswered(address string) (spiffeid.ID, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	id, ok := t.answered[address]
+// seal returns the body with a message of memberlist to a node.
+func (t *transport) seal(to spiffeid.ID, msg []byte) []byte {
+	body := appendPart(nil, msg)
+	if len(msg) == 0 || msg[0] != wirePushPull {
+		return body
+	}
 
-	return id, ok
-}
-
-// known counts the contacts of a domain. t.mu is held.
-func (t *transport) known(td spiffeid.TrustDomain) int {
-	n := 0
-	for id := range t.contacts {
-		if id.MemberOf(td) {
-			n++
+	// Heads that exceed the bounds are left out.
+	count, end := 0, len(body)+maxAllHeads
+	for _, head := range t.mesh.Heads(to.TrustDomain()) {
+		if len(head) <= MaxHead && count < maxHeads && len(body)+partHeader+len(head) <= end {
+			body = appendPart(body, head)
+			count++
 		}
 	}
 
-	return n
+	return body
 }
 
-// expel closes the links of nodes that are no longer allowed.
-func (t *transport) expel() {
-	t.mu.Lock()
-
-	all := make([]*contact, 0, len(t.contacts))
-	for _, c := range t.contacts {
-		all = append(all, c)
+// open checks the body with a message of memberlist from a node, delivers its heads and returns the
+// message.
+func (t *transport) open(from spiffeid.ID, body []byte) ([]byte, error) {
+	parts, err := splitParts(body)
+	if err != nil || len(parts) == 0 {
+		return nil, errors.Join(errRequest, err)
 	}
 
-	t.mu.Unlock()
+	msg, heads := parts[0], parts[1:]
 
-	for _, c := range slices.DeleteFunc(all, func(c *contact) bool { return t.cfg.Allow(c.id) }) {
-		t.hangUp(c)
+	err = t.cfg.Panics.Run(contain.Gossip, func() error { return t.filter.stream(from, msg) })
+	if err != nil {
+		return nil, err
 	}
+
+	if len(heads) > maxHeads || len(body) > partHeader+len(msg)+maxAllHeads {
+		return nil, fmt.Errorf("%d heads: %w", len(heads), errTooLarge)
+	}
+
+	for _, head := range heads {
+		if len(head) > MaxHead {
+			return nil, fmt.Errorf("a head of %d bytes: %w", len(head), errTooLarge)
+		}
+	}
+
+	if len(heads) > 0 {
+		t.deliver(from, func() { t.mesh.MergeHeads(from, heads) })
+	}
+
+	return msg, nil
+}
+
+// checkAddress accepts a host:port that can be dialled; the host is an IP address or a name.
+// It refuses a slash, at which memberlist's Join would split the address.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errBadAddress, err)
+	}
+
+	n, err := strconv.ParseUint(port, 10, 16)
+	ip, _ := netip.ParseAddr(host)
+
+	odd := func(r rune) bool { return r <= ' ' || r == '/' || r >= 0x7f }
+	if err != nil || n == 0 || host == "" || ip.IsUnspecified() ||
+		len(address) > maxAddress || strings.ContainsFunc(address, odd) {
+		return errBadAddress
+	}
+
+	return nil
 }
