@@ -199,7 +199,7 @@ var stateMetrics = []stateMetric{
 	gauge("federation_page_age_seconds", "Time since the issue of the last verified page of a peer; an idle domain "+
 		"issues none.", (*snapshot).pageAges, "origin"),
 	gauge("federation_checkpoint_age_seconds", "Time since the last verified checkpoint of an active peer's ledger "+
-		"that is not behind the one before.", (*snapshot).checkpointAges, "origin"),
+		"that is not behind the one before. Absent for less than two minutes.", (*snapshot).checkpointAges, "origin"),
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
@@ -341,10 +341,11 @@ func (s *snapshot) peersUp(emit emit) {
 	}
 }
 
-// checkpointAges has no value for a peer of which nothing is asked, whose ledger is not followed.
+// checkpointAges has a value for the peers alone whose ledger can't be followed: most have none, so
+// that many peers make no more series.
 func (s *snapshot) checkpointAges(emit emit) {
 	for _, p := range s.peers {
-		if p.Asked {
+		if p.LedgerAge >= 2*time.Minute {
 			emit(p.LedgerAge.Seconds(), p.Domain.Name())
 		}
 	}
