@@ -58,7 +58,9 @@ func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
 
 	switch {
 	case errors.Is(err, ledger.ErrNoTile):
-		return nil, ledger.Tree{}, directory.Refuse(directory.NotFound, "this node has no ledger of epoch %d", epoch)
+		return nil, ledger.Tree{}, directory.Refuse(directory.NotFound,
+			"this node has no ledger of epoch %d; one that ended before the node joined, or while it was away, is at "+
+				"other nodes of the domain", epoch)
 	case err != nil:
 		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "the ledger of epoch %d: %w", epoch, err)
 	case end != nil:
@@ -97,6 +99,9 @@ type Statement struct {
 	Disclosures []string         // all
 	Entry       *directory.Entry // as it was stated; nil for that of an end, and once pruned
 }
+
+// IsErased reports whether an operator has had the contents of a registration erased.
+func (l *Ledger) IsErased(rid directory.RID) bool { return l.member.replica.hasErased(rid) }
 
 // History returns the statements of a registration of this domain, the first one first: none if it is not
 // known. complete is false while this member copies the history of another one.
@@ -201,7 +206,8 @@ const (
 	mendWithin = 10 * time.Second
 )
 
-// run completes this copy of the log at hand: with the entries on disk, or from other members.
+// run completes this copy of the log at hand, and of those that ended and are asked for: with the entries on disk, or
+// from other members.
 func (l *Ledger) run() {
 	ticker := time.NewTicker(mendEvery)
 	defer ticker.Stop()
@@ -215,11 +221,19 @@ func (l *Ledger) run() {
 			return
 		}
 
-		if wait--; wait > 0 || l.Whole() {
+		present, _ := l.Tree()
+
+		lacking := l.epochs.Lacking(present)
+		if wait--; wait > 0 || len(lacking) == 0 {
 			continue
 		}
 
-		if err := l.mend(); err != nil {
+		var err error
+		for _, epoch := range lacking {
+			err = errors.Join(err, l.mend(epoch))
+		}
+
+		if err != nil {
 			rounds = min(rounds+1, 6)
 
 			// The pause doubles up to about a minute: a member that has the entries may be away for long.
@@ -234,10 +248,8 @@ func (l *Ledger) run() {
 	}
 }
 
-// mend fills the log at hand up to its tree, from the files and then from each other member.
-func (l *Ledger) mend() error {
-	epoch, _ := l.Tree()
-
+// mend fills the log of an epoch up to its tree, from the files and then from each other member.
+func (l *Ledger) mend(epoch uint64) error {
 	log, tree, err := l.Log(epoch)
 	if err != nil {
 		return err

@@ -142,6 +142,61 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 	}
 }
 
+// The log of an epoch that has ended heals as the present one does, as soon as it is asked for.
+//
+// Requirement: LOG-004, LOG-019
+func TestTheLogOfAFormerEpochHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, _ := d.leader()
+
+		for i := range 20 {
+			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		former, _ := d.nodes[leader].Logs.Tree()
+
+		backup := d.backup(leader)
+		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
+			accepting(t, backup)); err != nil {
+			t.Fatal(err)
+		}
+
+		d.ready()
+
+		for i := range d.nodes {
+			entries := filepath.Join(d.dir, fmt.Sprint(i), "ledger", strconv.FormatUint(former, 10), "entries")
+			d.stop(i)
+
+			if err := os.Truncate(entries, 100); err != nil {
+				t.Fatal(err)
+			}
+
+			d.start(i)
+			d.ready()
+
+			log, tree, err := d.nodes[i].Logs.Log(former)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			eventually(t, "the former log is whole", func() bool {
+				_, missing := log.Missing()
+				return !missing
+			})
+
+			for n := range tree.Size {
+				if _, err := log.Prove(tree, n); err != nil {
+					t.Fatalf("node %d, entry %d of %d: %v", i, n, tree.Size, err)
+				}
+			}
+		}
+	})
+}
+
 // historyOf returns the statements of a registration that a member has, by what each is of and what was kept.
 func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 	t.Helper()
@@ -153,6 +208,8 @@ func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 
 	for _, st := range statements {
 		switch {
+		case s.Logs.IsErased(rid):
+			said = append(said, "erased")
 		case st.Payload == nil:
 			said = append(said, "pruned")
 		case directory.HashOf(st.Payload) != st.H:
@@ -386,7 +443,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if got := historyOf(t, s, made.RID); !slices.Equal(got, []string{"pruned", "pruned"}) {
+		if got := historyOf(t, s, made.RID); !slices.Equal(got, []string{"erased", "erased"}) {
 			t.Errorf("as soon as they are erased the history shows %q", got)
 		}
 
@@ -418,7 +475,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 				t.Errorf("node %d still has it in %v", i, files)
 			}
 
-			if got := historyOf(t, n, made.RID); !slices.Equal(got, []string{"pruned", "pruned"}) {
+			if got := historyOf(t, n, made.RID); !slices.Equal(got, []string{"erased", "erased"}) {
 				t.Errorf("node %d has the statements %q", i, got)
 			}
 		}

@@ -77,6 +77,22 @@ func (e *Epochs) Log(epoch uint64) (log *Log, end *Tree, err error) {
 	return log, &tree, nil
 }
 
+// Lacking returns the epochs whose logs lack entries: the present one, and those that ended and were asked for.
+func (e *Epochs) Lacking(present uint64) (epochs []uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	for epoch, log := range e.logs {
+		// Without its last tree, the entries of a log can't be judged.
+		_, ended := e.ends[epoch]
+		if _, missing := log.Missing(); missing && (ended || epoch == present) {
+			epochs = append(epochs, epoch)
+		}
+	}
+
+	return epochs
+}
+
 func (e *Epochs) open(epoch uint64) (*Log, error) {
 	if log := e.logs[epoch]; log != nil {
 		return log, nil
