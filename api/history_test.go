@@ -149,13 +149,13 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		whole(cfg)
 
 		cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
-			return &directory.Past{Statements: []directory.PastStatement{{H: directory.Hash{7}}}}, nil
+			return &directory.Past{Erased: true, Statements: []directory.PastStatement{{H: directory.Hash{7}}}}, nil
 		}
 	})
 
 	for caller, want := range map[string]int{"": 404, "/agent/ada": 404, "/ops/operator": 200} {
 		if status, body := get(erased, caller, rid(1)); status != want || status == 200 &&
-			(!strings.Contains(body, `"state":"pruned"`) || !strings.Contains(body, directory.Hash{7}.String()) ||
+			(!strings.Contains(body, `"state":"erased"`) || !strings.Contains(body, directory.Hash{7}.String()) ||
 				strings.Contains(body, `"agent"`)) {
 			t.Errorf("of erased contents %q gets %d %s, want %d", caller, status, body, want)
 		}

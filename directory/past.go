@@ -5,6 +5,8 @@ type Past struct {
 	Statements []PastStatement
 	// Complete is false if a node has not all statements that the domain has kept.
 	Complete bool
+	// Erased is set once an operator has had the contents of all statements erased.
+	Erased bool
 	// Checkpoints are signed notes of the ledgers that the statements are in.
 	Checkpoints []string
 	// Before and After are the registrations that had the same name before and after; zero if none had.

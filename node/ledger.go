@@ -225,7 +225,7 @@ func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.
 		return nil, directory.Refuse(directory.NotFound, "nothing was stated of registration %s", rid)
 	}
 
-	past := &directory.Past{Complete: complete}
+	past := &directory.Past{Complete: complete, Erased: n.store.Logs.IsErased(rid)}
 
 	for i := range statements {
 		st := &statements[i]

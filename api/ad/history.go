@@ -59,7 +59,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 				}
 			}
 
-			b = appendStatement(b, &st, shown, older, call.Anonymous())
+			b = appendStatement(b, &st, stateOf(past, &st, shown), shown, older, call.Anonymous())
 			older = shown
 
 			return b
@@ -166,9 +166,27 @@ func (h *Handler) sawEnd(call *request.Call, e *directory.Entry) bool {
 		h.Operate(call.Identity, readAudit).Allow
 }
 
-// appendStatement appends a statement. shown are its contents as the reader sees them, nil for none, and older are
-// those of the statement before.
-func appendStatement(data []byte, st *directory.PastStatement, shown, older *directory.Entry, anonymous bool) []byte {
+// stateOf returns the state of a statement, of which the reader sees the contents shown; nil for none.
+func stateOf(past *directory.Past, st *directory.PastStatement, shown *directory.Entry) string {
+	switch {
+	case past.Erased:
+		return "erased"
+	case st.Entry == nil && st.Payload == nil:
+		return "pruned"
+	case st.Entry == nil:
+		return "end"
+	case shown == nil:
+		return "withheld"
+	default:
+		return "put"
+	}
+}
+
+// appendStatement appends a statement and its state. shown are its contents as the reader sees them, nil for none, and
+// older are those of the statement before.
+func appendStatement(data []byte, st *directory.PastStatement, state string, shown, older *directory.Entry,
+	anonymous bool,
+) []byte {
 	data = strictjson.AppendText(append(data, '{'), "log", st.Log)
 	data = strictjson.AppendUint(data, "index", st.Index)
 	data = response.AppendTime(data, "at", st.At*1000)
@@ -177,15 +195,8 @@ func appendStatement(data []byte, st *directory.PastStatement, shown, older *dir
 		data = strictjson.AppendUint(data, "revision", st.Revision)
 	}
 
-	switch {
-	case st.Entry == nil && st.Payload == nil:
-		data = strictjson.AppendText(data, "state", "pruned")
-	case st.Entry == nil:
-		data = strictjson.AppendText(data, "state", "end")
-	case shown == nil:
-		data = strictjson.AppendText(data, "state", "withheld")
-	default:
-		data = strictjson.AppendText(data, "state", "put")
+	data = strictjson.AppendText(data, "state", state)
+	if shown != nil {
 		data = appendContents(data, shown, older, anonymous)
 	}
 

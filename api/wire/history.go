@@ -24,7 +24,8 @@ type PastStatement struct {
 	Index    uint64    `json:"index"` // of its entry
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"`
-	// State is put, end, withheld (policy hides the contents) or pruned (only hash and time are kept).
+	// State is put, end, withheld (policy hides the contents), pruned (only hash and time are kept) or erased (the
+	// same, by an operator's order).
 	State string `json:"state"`
 	// Owner, Registrant, RegisteredBy and TransferredBy are empty where they are withheld.
 	Owner         string         `json:"owner"`
@@ -39,6 +40,6 @@ type PastStatement struct {
 	// without Payload.
 	BroughtBy string   `json:"brought_by"`
 	Hash      string   `json:"hash"`    // SHA-256 of Payload, base64url
-	Payload   string   `json:"payload"` // empty once it was pruned
+	Payload   string   `json:"payload"` // empty once it was pruned or erased
 	Path      []string `json:"path"`    // from its entry to the root of the log's checkpoint, base64url
 }
