@@ -71,17 +71,17 @@ func newPlan(dir string, given answers) (*plan, error) {
 		return nil, fmt.Errorf("--port: must be 1 to %d, got %d", maxPort, given.port)
 	}
 
-	if p.members, err = parseMembers(td, given.members, given.port); err != nil {
-		return nil, err
-	}
-
 	if p.join, err = parseJoin(given.join, given.port); err != nil {
 		return nil, err
 	}
 
-	if p.joins() && len(p.members) > 1 {
-		return nil, fmt.Errorf("--members: must be the one node that joins, got %d; run the command once for each",
-			len(p.members))
+	// The number of members that a majority needs is that of a new domain.
+	if n := len(given.members); p.joins() && n > 1 {
+		return nil, fmt.Errorf("--members: must be the one node that joins, got %d; run the command once for each", n)
+	}
+
+	if p.members, err = parseMembers(td, given.members, given.port); err != nil {
+		return nil, err
 	}
 
 	if p.publicURL == "" {
