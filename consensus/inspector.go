@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
@@ -370,6 +371,12 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 
 	return func(r io.Reader) error {
 		next, err := decodeSnapshot(i.cfg, r)
+
+		// A connection that is cut says nothing of the member.
+		if errors.Is(err, disk.ErrCancelled) {
+			return err
+		}
+
 		if err != nil {
 			err = misconduct(BadSnapshot, "a snapshot can't be read: %w", err)
 		} else {

@@ -2,19 +2,23 @@ package consensus
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
@@ -94,18 +98,23 @@ func (t *thiefOfAKey) leads(to int, change func(*raft.AppendEntriesRequest), ent
 
 // installs sends a member a snapshot that ends behind its log, at the next term.
 func (t *thiefOfAKey) installs(to int, snapshot []byte) error {
+	return t.installsFrom(to, bytes.NewReader(snapshot), len(snapshot))
+}
+
+// installsFrom is installs with a snapshot that is said to have size bytes.
+func (t *thiefOfAKey) installsFrom(to int, snapshot io.Reader, size int) error {
 	log := t.d.nodes[to].group.raft
 	message := &raft.InstallSnapshotRequest{
 		RPCHeader: t.header(), SnapshotVersion: raft.SnapshotVersionMax, Term: log.CurrentTerm() + 1,
 		LastLogIndex: log.LastIndex() + 1, LastLogTerm: log.CurrentTerm(),
 		Configuration:      raft.EncodeConfiguration(log.GetConfiguration().Configuration()),
-		ConfigurationIndex: 1, Size: int64(len(snapshot)),
+		ConfigurationIndex: 1, Size: int64(size),
 	}
 
 	var answer raft.InstallSnapshotResponse
 
 	err := t.wire.InstallSnapshot(raft.ServerID(t.d.members[to].ID.String()),
-		raft.ServerAddress(t.d.members[to].Address), message, &answer, bytes.NewReader(snapshot))
+		raft.ServerAddress(t.d.members[to].Address), message, &answer, snapshot)
 	if err == nil && !answer.Success {
 		err = errors.New("it was not installed")
 	}
@@ -256,6 +265,82 @@ func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
 
 		if err := d.nodes[0].life.failure(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A drip is one byte a second of a stream, until its context ends.
+type drip struct {
+	io.Reader
+	ctx context.Context
+}
+
+// Read implements io.Reader.
+func (d drip) Read(b []byte) (int, error) {
+	select {
+	case <-time.After(time.Second):
+		return d.Reader.Read(b[:1])
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	}
+}
+
+// Whoever has the key of one member sends another one a snapshot byte for byte, so that Raft would do nothing
+// else. The member gives the snapshot up, takes a broken connection for no misconduct, and goes on.
+//
+// Requirement: SEC-019
+func TestADrippingSnapshotHoldsNoMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refusalRecord{}
+		d := newDomain(t, 3, func(c *Config) { c.Misconduct = refused.add })
+		d.ready()
+
+		leader, other := d.leader()
+		thief := newThief(d, 3-leader-other)
+		victim := d.nodes[other]
+
+		victim.Replica.mu.Lock()
+		snapshot := freeze(t, victim.Replica.state)
+		victim.Replica.mu.Unlock()
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+
+		begun := len(snapshot) / 2
+		slow := io.MultiReader(bytes.NewReader(snapshot[:begun]), drip{bytes.NewReader(snapshot[begun:]), ctx})
+		installed := make(chan error, 1)
+
+		go func() { installed <- thief.installsFrom(other, slow, len(snapshot)) }()
+
+		time.Sleep(time.Second)
+
+		began := time.Now()
+		_ = victim.group.raft.VerifyLeader().Error() // which the loop of Raft answers
+
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("Raft does nothing else for %s", took)
+		}
+
+		d.ready()
+
+		if _, err := victim.Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
+			t.Error(err)
+		}
+
+		if err := <-installed; err == nil {
+			t.Error("a snapshot is installed that did not come")
+		}
+
+		// The judgement of a larger one has begun by then, and ends as the sink ends it.
+		victim.inspector.installing(d.members[leader].ID)
+
+		cut := io.MultiReader(bytes.NewReader(snapshot[:begun]), iotest.ErrReader(disk.ErrCancelled))
+		if err := victim.inspector.beginSnapshot()(cut); !errors.Is(err, disk.ErrCancelled) {
+			t.Errorf("half a snapshot is judged: %v", err)
+		}
+
+		if got := refused.take(); len(got) != 0 {
+			t.Errorf("reported are %v", got)
 		}
 	})
 }

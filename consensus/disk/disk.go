@@ -354,12 +354,13 @@ func (j *JudgedSink) Close() error {
 
 // Cancel implements raft.SnapshotSink.
 func (j *JudgedSink) Cancel() error {
-	_ = j.end(errCancelled)
+	_ = j.end(ErrCancelled)
 
 	return j.SnapshotSink.Cancel()
 }
 
-var errCancelled = errors.New("the snapshot was cancelled")
+// ErrCancelled ends the judgement of a snapshot that did not come whole.
+var ErrCancelled = errors.New("the snapshot was cancelled")
 
 // end ends the judgement, and returns its verdict.
 func (j *JudgedSink) end(why error) error {

@@ -28,7 +28,7 @@ func TestOneOfTwoCandidatesWithdraws(t *testing.T) {
 		NetworkTransport: here, address: here.LocalAddr(), heard: make(chan raft.RPC), entered: entered,
 		received: func(raft.ServerID) {}, judge: func(spiffeid.ID, any) error { return nil }, candidacy: &candidacy{},
 	}
-	go member.receive(spiffeid.ID{}, here, stop)
+	go member.receive(&lane{network: here, ended: make(chan struct{})}, stop)
 
 	for _, c := range []struct {
 		name  string

@@ -69,7 +69,7 @@ func NewRaftTransport(options RaftOptions) RaftTransport {
 		judge:            options.Judge,
 		installing:       options.Installing,
 		candidacy:        &candidacy{},
-		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[spiffeid.ID]lane{}},
+		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[*lane]bool{}},
 	}
 }
 
@@ -131,58 +131,55 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 
-	t.lanes.accept(func(from spiffeid.ID, network *raft.NetworkTransport) {
-		loops.Go(func() { t.receive(from, network, stop) })
+	t.lanes.accept(func(one *lane) {
+		loops.Go(func() { t.receive(one, stop) })
 	})
 }
 
-// receive passes the messages of one member on.
-func (t RaftTransport) receive(from spiffeid.ID, network *raft.NetworkTransport, stop <-chan struct{}) {
+// receive passes the messages of one connection on.
+func (t RaftTransport) receive(one *lane, stop <-chan struct{}) {
 	for {
+		var rpc raft.RPC
+
 		select {
-		case rpc := <-network.Consumer():
-			if !t.admit(from, rpc) {
-				continue
-			}
+		case rpc = <-one.network.Consumer():
+		case <-one.ended:
+			return
+		case <-stop:
+			return
+		}
 
-			if candidate, ok := rpc.Command.(*raft.RequestPreVoteRequest); ok {
-				t.candidacy.compare(candidate)
-			}
+		var snapshot *snapshotReader
+		if rpc.Reader != nil {
+			snapshot = &snapshotReader{Reader: rpc.Reader, lane: one}
+			rpc.Reader = snapshot
+		}
 
-			if rpc.Reader != nil {
-				rpc.Reader = &announcedReader{Reader: rpc.Reader, begin: func() { t.installing(from) }}
-			}
+		if !t.admit(one.from, rpc) {
+			continue
+		}
 
-			select {
-			case t.heard <- rpc:
-			case <-stop:
-				return
-			}
+		if candidate, ok := rpc.Command.(*raft.RequestPreVoteRequest); ok {
+			t.candidacy.compare(candidate)
+		}
+
+		if snapshot != nil {
+			snapshot.begin = func() { t.installing(one.from) }
+		}
+
+		select {
+		case t.heard <- rpc:
 		case <-stop:
 			return
 		}
 	}
 }
 
-// An announcedReader calls begin before the first read.
-type announcedReader struct {
-	io.Reader
-	begin func()
-}
-
-// Read implements io.Reader.
-func (a *announcedReader) Read(b []byte) (int, error) {
-	if a.begin != nil {
-		a.begin()
-		a.begin = nil
-	}
-
-	return a.Reader.Read(b)
-}
-
 // Close ends all connections.
 func (t RaftTransport) Close() error {
-	return errors.Join(t.NetworkTransport.Close(), t.lanes.close())
+	t.lanes.close()
+
+	return t.NetworkTransport.Close()
 }
 
 // LocalAddr returns the member's configured address.
