@@ -134,28 +134,6 @@ func (t *transport) address(id spiffeid.ID) (string, bool) {
 	return t.addressOf(id)
 }
 
-// remember stores the node found at an address, so that a seed isn't joined again while that
-// node is a member.
-func (t *transport) remember(address string, id spiffeid.ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	if len(t.answered) >= maxAnswered {
-		clear(t.answered) // costs one more join at each seed
-	}
-
-	t.answered[address] = id
-}
-
-// whoAnswered returns the node that the last join at address found there.
-func (t *transport) whoAnswered(address string) (spiffeid.ID, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	id, ok := t.answered[address]
-
-	return id, ok
-}
-
 // queue takes a packet for a node and returns at once. A packet that can't be delivered is
 // dropped, as in a network. It is also dropped if the node is no longer in the audience when
 // the packet is sent. A nil audience is every member.

@@ -69,10 +69,11 @@ var lineRate = limit.Rate{PerSecond: 0.1, Burst: 6}
 
 const maxLineDomains = 1024
 
-// sought is a node that is not a member and that this node tries to reach.
+// sought is a seed, or a node that is not a member and that this node tries to reach.
 type sought struct {
-	address string // its address as a member; "" if it never was one
-	claimed string // the address that others claim for it; "" without a claim
+	address string      // its address as a member; "" if it never was one
+	claimed string      // the address that others claim for it; "" without a claim
+	found   spiffeid.ID // of a seed: the node that answered last, which may be this one
 	since   time.Time
 	tries   int
 	next    time.Time
@@ -304,8 +305,8 @@ func (p *pool) address(id spiffeid.ID) (string, bool) {
 	return address, ok
 }
 
-// settled reports whether joining at a node is needless: it is a member, or its domain has
-// reached its limit of members.
+// settled reports whether joining at a node is needless: it is a member, as this node is, or its
+// domain has reached its limit of members.
 func (p *pool) settled(id spiffeid.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

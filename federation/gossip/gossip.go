@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -235,7 +236,17 @@ func (g *Gossiper) Close() (err error) {
 func (g *Gossiper) rejoin(ctx context.Context) {
 	seeds := map[string]*sought{}
 	for {
-		g.join(g.targets(seeds))
+		var joins sync.WaitGroup
+		for _, address := range g.targets(seeds) {
+			joins.Go(func() {
+				id := g.join(address)
+				if seed := seeds[address]; seed != nil {
+					seed.found = id
+				}
+			})
+		}
+
+		joins.Wait() // a request ends within callTimeout
 
 		select {
 		case <-ctx.Done():
@@ -278,7 +289,7 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 		}
 
 		switch {
-		case address == g.cfg.Advertise || g.satisfied(address):
+		case address == g.cfg.Advertise || g.pool.settled(s.found):
 			s.tries = 0
 		case !now.Before(s.next) && !slices.Contains(addresses, address) && !slices.Contains(due, address):
 			due = append(due, address)
@@ -299,31 +310,18 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	return addresses
 }
 
-// satisfied reports whether joining at the seed is needless: the node last found there is
-// this node, is a member, or is of a domain that has enough members.
-func (g *Gossiper) satisfied(seed string) bool {
-	id, ok := g.transport.whoAnswered(seed)
-	return ok && (id == g.cfg.Node || g.pool.settled(id))
-}
-
-// join joins at each address and waits for all; a request ends within callTimeout.
-func (g *Gossiper) join(addresses []string) {
-	var joins sync.WaitGroup
-	for _, address := range addresses {
-		if err := checkAddress(address); err != nil {
-			g.cfg.Logger.Warn("gossip: invalid seed address", "address", address, "err", err)
-			continue
-		}
-
-		joins.Go(func() {
-			// memberlist passes the part before the slash to the transport as the name of
-			// the node to dial.
-			_, err := g.list.Join([]string{address + "/" + net.JoinHostPort(placeholderIP.String(), "1")})
-			if err != nil {
-				g.cfg.Logger.Debug("gossip: joining a member failed", "address", address, "err", err)
-			}
-		})
+// join joins at an address, and returns the node there.
+func (g *Gossiper) join(address string) spiffeid.ID {
+	id, err := g.transport.greet(address)
+	if err == nil {
+		// memberlist passes the part before the slash to the transport as the name of the node to dial.
+		name := url.PathEscape(id.String()) + "/" + net.JoinHostPort(placeholderIP.String(), "1")
+		_, err = g.list.Join([]string{name})
 	}
 
-	joins.Wait()
+	if err != nil {
+		g.cfg.Logger.Debug("gossip: joining a member failed", "address", address, "err", err)
+	}
+
+	return id
 }

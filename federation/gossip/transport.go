@@ -51,7 +51,6 @@ const (
 	maxDeliveries     = 512 // messages and heads that wait for their delivery
 	maxDeliveriesEach = 16  // of one node
 	maxDomainNodes    = 64  // nodes of one domain that are known
-	maxAnswered       = 1024
 	maxAddress        = 255
 	maxReason         = 200 // bytes of a refusal that are logged
 )
@@ -92,9 +91,8 @@ var (
 )
 
 // A transport carries memberlist's packets and streams by HTTP over mutually authenticated TLS
-// (memberlist.NodeAwareTransport). Nodes are addressed by SPIFFE ID. A network address,
-// "host:port" in place of the name, is only dialled to join; the certificate of the node
-// there states its ID.
+// (memberlist.NodeAwareTransport). Nodes are addressed by SPIFFE ID. A network address is only
+// dialled to join; the certificate of the node there states its ID.
 //
 // Each request and answer is judged by the certificate of its connection: a node whose peering has
 // ended, or whose authority was replaced, sends and receives nothing more.
@@ -118,7 +116,6 @@ type transport struct {
 	closed   bool
 	contacts map[spiffeid.ID]*contact
 	paces    map[spiffeid.TrustDomain]*rate.Limiter // of domains with contacts
-	answered map[string]spiffeid.ID
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
@@ -140,7 +137,6 @@ func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, b
 		}),
 		filter:   packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
 		contacts: map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
-		answered: map[string]spiffeid.ID{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.client = &http.Transport{
@@ -217,30 +213,36 @@ func (t *transport) DialTimeout(string, time.Duration) (net.Conn, error) {
 	return nil, errNoAddress
 }
 
-// DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a node's SPIFFE
-// ID, which the other end must prove, or an address to join at.
+// DialAddressTimeout implements memberlist.NodeAwareTransport. The name is the SPIFFE ID of the node,
+// which the other end must prove, or that ID as Join takes it, without slashes.
 func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	if strings.HasPrefix(to.Name, "spiffe://") {
-		id, err := spiffeid.FromString(to.Name)
-		if err != nil {
-			return nil, err
-		}
-
-		address, known := t.address(id)
-		if !known {
-			return nil, fmt.Errorf("%s: %w", id, errNoAddress)
-		}
-
-		return &exchange{transport: t, to: id, address: address, timeout: timeout}, nil
-	}
-
-	// An empty request finds the node, on which it depends which heads it may have.
-	id, _, err := t.call(timeout, spiffeid.ID{}, to.Name, pathPackets, nil, nil)
+	name, err := url.PathUnescape(to.Name)
 	if err != nil {
 		return nil, err
 	}
 
-	return &exchange{transport: t, to: id, address: to.Name, timeout: timeout}, nil
+	id, err := spiffeid.FromString(name)
+	if err != nil {
+		return nil, err
+	}
+
+	address, known := t.address(id)
+	if !known {
+		return nil, fmt.Errorf("%s: %w", id, errNoAddress)
+	}
+
+	return &exchange{transport: t, to: id, address: address, timeout: timeout}, nil
+}
+
+// greet returns the node at an address. The node may be this one; err is not nil then.
+func (t *transport) greet(address string) (id spiffeid.ID, err error) {
+	if err := checkAddress(address); err != nil {
+		return id, err
+	}
+
+	id, _, err = t.call(callTimeout, spiffeid.ID{}, address, pathPackets, nil, nil)
+
+	return id, err
 }
 
 // Shutdown implements memberlist.Transport. When it returns, every connection is closed and
@@ -330,8 +332,12 @@ func (t *transport) call(
 		conn := got.Conn.(*tls.Conn)
 		state := conn.ConnectionState()
 
-		if id, refused = t.identify(&state, t.client.TLSClientConfig); refused == nil {
-			refused = t.vet(id, want, address, may)
+		switch id, refused = t.identify(&state, t.client.TLSClientConfig); {
+		case refused != nil:
+		case id == t.cfg.Node || !want.IsZero() && id != want:
+			refused = fmt.Errorf("%w: %s", errOtherNode, id)
+		case may != nil && !may():
+			refused = errAudience
 		}
 
 		if refused != nil {
@@ -383,23 +389,6 @@ func (t *transport) call(
 	t.count(id, len(answer), len(body))
 
 	return id, answer, err
-}
-
-// vet decides whether the node at address may have a request.
-func (t *transport) vet(id, want spiffeid.ID, address string, may func() bool) error {
-	if want.IsZero() {
-		// This node is remembered too, so that a seed that leads back to it isn't joined again.
-		t.remember(address, id)
-	}
-
-	switch {
-	case id == t.cfg.Node || !want.IsZero() && id != want:
-		return fmt.Errorf("%w: %s", errOtherNode, id)
-	case may != nil && !may():
-		return errAudience
-	default:
-		return nil
-	}
 }
 
 // identify returns the node at the other end of a connection, if it is allowed and its certificate
@@ -673,7 +662,7 @@ func (t *transport) open(from spiffeid.ID, body []byte) ([]byte, error) {
 }
 
 // checkAddress accepts a host:port that can be dialled; the host is an IP address or a name.
-// It refuses a slash, at which memberlist's Join would split the address.
+// It refuses a slash, which ends the host of a URL.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
