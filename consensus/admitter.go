@@ -523,7 +523,7 @@ func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error
 func (l *Leader) caughtUpEnough(from spiffeid.ID) bool {
 	match := l.contacts.matched(from, l.term)
 
-	return time.Since(match.at) <= SilentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
+	return time.Since(match.at) <= silentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
 }
 
 const joinPath = "/v1/join"

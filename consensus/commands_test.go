@@ -80,8 +80,8 @@ func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
 				}
 
 				got := refused.take()
-				if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != BadCommand {
-					t.Errorf("%s: reported are %v, want %s by %s", name, got, BadCommand, d.members[stolen].ID)
+				if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != badCommand {
+					t.Errorf("%s: reported are %v, want %s by %s", name, got, badCommand, d.members[stolen].ID)
 				}
 			}
 
@@ -266,8 +266,8 @@ func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
 					t.Errorf("%s, %s is acknowledged", when, name)
 				}
 
-				if got := refused.take(); len(got) != 1 || got[0].Kind != BadCommand {
-					t.Errorf("%s, %s: reported are %v, want %s", when, name, got, BadCommand)
+				if got := refused.take(); len(got) != 1 || got[0].Kind != badCommand {
+					t.Errorf("%s, %s: reported are %v, want %s", when, name, got, badCommand)
 				}
 			}
 		}

@@ -16,13 +16,13 @@ type ContactState string
 // all others; of the rest a member knows nothing without the leader's word.
 const (
 	ContactAlive   ContactState = "alive"
-	ContactSilent  ContactState = "silent" // nothing was received of it for SilentAfter
+	ContactSilent  ContactState = "silent" // nothing was received of it for silentAfter
 	ContactUnknown ContactState = "unknown"
 )
 
-// SilentAfter is after how long without a message or an answer a member is silent. A leader sends
+// silentAfter is after how long without a message or an answer a member is silent. A leader sends
 // each member a heartbeat at least five times a second.
-const SilentAfter = 3 * time.Second
+const silentAfter = 3 * time.Second
 
 // contacts know when this member last received something of each other one: a message of Raft, an
 // answer to one, or its word to the leader.
@@ -139,9 +139,9 @@ func (c *contacts) state(id spiffeid.ID) (ContactState, time.Time) {
 
 	heard := c.heard[raft.ServerID(id.String())]
 	switch {
-	case time.Since(heard) <= SilentAfter:
+	case time.Since(heard) <= silentAfter:
 		return ContactAlive, heard
-	case c.since.IsZero() || heard.IsZero() && time.Since(c.since) <= SilentAfter:
+	case c.since.IsZero() || heard.IsZero() && time.Since(c.since) <= silentAfter:
 		return ContactUnknown, time.Time{} // contacts of an earlier term say nothing
 	}
 
@@ -170,7 +170,7 @@ func (c *contacts) follow(follows bool) {
 	// The silence began with the leader's, which elections notice late.
 	c.since = time.Now().Add(-noticedWithin)
 	for id, at := range c.heard {
-		if time.Since(at) > SilentAfter {
+		if time.Since(at) > silentAfter {
 			delete(c.heard, id)
 		} else if at.After(c.since) {
 			c.since = at
@@ -179,8 +179,8 @@ func (c *contacts) follow(follows bool) {
 }
 
 // noticedWithin bounds how long before this member lost its leader the silence of others may have begun:
-// so each has at least the rest of SilentAfter to answer.
-const noticedWithin = SilentAfter - time.Second
+// so each has at least the rest of silentAfter to answer.
+const noticedWithin = silentAfter - time.Second
 
 // A duplicate is a second process with the identity of a member.
 type duplicate struct {

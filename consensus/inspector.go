@@ -28,18 +28,18 @@ type MisconductKind string
 
 // The kinds of misconduct.
 const (
-	BadEntry    MisconductKind = "entry"    // an entry of the log that this release can't read or apply
-	BadHistory  MisconductKind = "history"  // entries other than those that this member has applied
-	BadSnapshot MisconductKind = "snapshot" // a snapshot that can't be read, or contradicts this member's state
-	BadSender   MisconductKind = "sender"   // a message in the name of another member
-	BadTerm     MisconductKind = "term"     // a term that no elections lead to
-	BadCommand  MisconductKind = "command"  // an operator's command that no operator has proven
-	BadLedger   MisconductKind = "ledger"   // a ledger that most of the other members contradict
+	badEntry    MisconductKind = "entry"    // an entry of the log that this release can't read or apply
+	badHistory  MisconductKind = "history"  // entries other than those that this member has applied
+	badSnapshot MisconductKind = "snapshot" // a snapshot that can't be read, or contradicts this member's state
+	badSender   MisconductKind = "sender"   // a message in the name of another member
+	badTerm     MisconductKind = "term"     // a term that no elections lead to
+	badCommand  MisconductKind = "command"  // an operator's command that no operator has proven
+	badLedger   MisconductKind = "ledger"   // a ledger that most of the other members contradict
 )
 
 // MisconductKinds are all of them.
 func MisconductKinds() []MisconductKind {
-	return []MisconductKind{BadEntry, BadHistory, BadSnapshot, BadSender, BadTerm, BadCommand, BadLedger}
+	return []MisconductKind{badEntry, badHistory, badSnapshot, badSender, badTerm, badCommand, badLedger}
 }
 
 // An inspector judges the messages of other members to Raft before Raft has them. Raft stores and
@@ -96,7 +96,7 @@ func (i *inspector) check(from spiffeid.ID, message any) error {
 	// Raft trusts the sender's name in the header. Only the certificate proves it.
 	if headed, is := message.(raft.WithRPCHeader); is {
 		if name := string(headed.GetRPCHeader().ID); name != from.String() {
-			return misconduct(BadSender, "a message of Raft names %.100q as its sender", name)
+			return misconduct(badSender, "a message of Raft names %.100q as its sender", name)
 		}
 	}
 
@@ -133,7 +133,7 @@ func (i *inspector) checkTerm(term uint64) error {
 	}
 
 	if now := running.CurrentTerm(); term > now && term-now > maxTerms {
-		return misconduct(BadTerm, "a message is of term %d and this member is in term %d", term, now)
+		return misconduct(badTerm, "a message is of term %d and this member is in term %d", term, now)
 	}
 
 	return nil
@@ -190,9 +190,9 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 	for n, entry := range message.Entries {
 		switch {
 		case entry == nil || entry.Index != before.Index+1:
-			return misconduct(BadEntry, "log entry %d is not followed by the next one", before.Index)
+			return misconduct(badEntry, "log entry %d is not followed by the next one", before.Index)
 		case entry.Term < before.Term || entry.Term > message.Term:
-			return misconduct(BadEntry, "log entry %d is of term %d, behind one of term %d in a message of term %d",
+			return misconduct(badEntry, "log entry %d is of term %d, behind one of term %d in a message of term %d",
 				entry.Index, entry.Term, before.Term, message.Term)
 		}
 
@@ -202,7 +202,7 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 
 		batch, err := i.checkEntry(entry)
 		if err != nil {
-			return misconduct(BadEntry, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
+			return misconduct(badEntry, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}
 
 		// A majority has judged a committed entry. Its proofs may have ended since, so they aren't judged again.
@@ -214,7 +214,7 @@ func (i *inspector) checkEntries(from spiffeid.ID, message *raft.AppendEntriesRe
 		// Entries before this one in the message may put the policy in force by which its commands are judged.
 		err = i.checkCommands(batch, i.pendingOf(message.PrevLogEntry, message.Entries[:n]))
 		if err != nil && !i.confirmedEntry(from, entry) {
-			return misconduct(BadCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
+			return misconduct(badCommand, "log entry %d of term %d: %w", entry.Index, entry.Term, err)
 		}
 
 		before = *entry
@@ -237,7 +237,7 @@ func (i *inspector) checkCommitted(entry *raft.Log, committed uint64) error {
 	}
 
 	if err == nil && have.Term != entry.Term {
-		return misconduct(BadHistory, "log entry %d is of term %d, and this member has applied one of term %d there",
+		return misconduct(badHistory, "log entry %d is of term %d, and this member has applied one of term %d there",
 			entry.Index, entry.Term, have.Term)
 	}
 
@@ -340,15 +340,15 @@ func checkConfiguration(data []byte) (err error) {
 // member's state.
 func (i *inspector) checkInstall(message *raft.InstallSnapshotRequest) error {
 	if message.SnapshotVersion != raft.SnapshotVersionMax {
-		return misconduct(BadSnapshot, "a snapshot has the library's version %d", message.SnapshotVersion)
+		return misconduct(badSnapshot, "a snapshot has the library's version %d", message.SnapshotVersion)
 	}
 
 	if err := checkConfiguration(message.Configuration); err != nil {
-		return misconduct(BadSnapshot, "the snapshot at entry %d: %w", message.LastLogIndex, err)
+		return misconduct(badSnapshot, "the snapshot at entry %d: %w", message.LastLogIndex, err)
 	}
 
 	if running := i.group.running.Load(); running != nil && message.LastLogIndex < running.AppliedIndex() {
-		return misconduct(BadHistory, "a snapshot ends at entry %d and this member has applied entry %d",
+		return misconduct(badHistory, "a snapshot ends at entry %d and this member has applied entry %d",
 			message.LastLogIndex, running.AppliedIndex())
 	}
 
@@ -378,7 +378,7 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 		}
 
 		if err != nil {
-			err = misconduct(BadSnapshot, "a snapshot can't be read: %w", err)
+			err = misconduct(badSnapshot, "a snapshot can't be read: %w", err)
 		} else {
 			err = i.checkSnapshot(*from, next)
 		}
@@ -400,11 +400,11 @@ func (i *inspector) beginSnapshot() func(io.Reader) error {
 func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
 	had := i.replica.outline()
 	if err := next.Follows(had); err != nil {
-		return misconduct(BadHistory, "a snapshot contradicts this member's state: %w", err)
+		return misconduct(badHistory, "a snapshot contradicts this member's state: %w", err)
 	}
 
 	if err := i.proven(had, next); err != nil && !i.confirmedDecision(from, next.Decision()) {
-		return misconduct(BadSnapshot, "a snapshot has decisions that no operator has proven and no other voter "+
+		return misconduct(badSnapshot, "a snapshot has decisions that no operator has proven and no other voter "+
 			"confirms: %w", err)
 	}
 

@@ -179,46 +179,46 @@ func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
 			change  func(*raft.AppendEntriesRequest)
 			want    MisconductKind
 		}{
-			"a later version": {entries: []*raft.Log{command(t, 99)}, want: BadEntry},
-			"no commands":     {entries: []*raft.Log{{Type: raft.LogCommand, Data: []byte("garbage")}}, want: BadEntry},
-			"an unknown type": {entries: []*raft.Log{{Type: 77}}, want: BadEntry},
+			"a later version": {entries: []*raft.Log{command(t, 99)}, want: badEntry},
+			"no commands":     {entries: []*raft.Log{{Type: raft.LogCommand, Data: []byte("garbage")}}, want: badEntry},
+			"an unknown type": {entries: []*raft.Log{{Type: 77}}, want: badEntry},
 			"an old library's configuration": {
-				entries: []*raft.Log{{Type: raft.LogRemovePeerDeprecated, Data: []byte("x")}}, want: BadEntry,
+				entries: []*raft.Log{{Type: raft.LogRemovePeerDeprecated, Data: []byte("x")}}, want: badEntry,
 			},
 			"no configuration": {
-				entries: []*raft.Log{{Type: raft.LogConfiguration, Data: []byte("garbage")}}, want: BadEntry,
+				entries: []*raft.Log{{Type: raft.LogConfiguration, Data: []byte("garbage")}}, want: badEntry,
 			},
 			"a configuration without voters": {
 				entries: []*raft.Log{{Type: raft.LogConfiguration,
 					Data: raft.EncodeConfiguration(raft.Configuration{})}},
-				want: BadEntry,
+				want: badEntry,
 			},
-			"a gap":        {entries: []*raft.Log{{Type: raft.LogNoop, Index: 1 << 40}}, want: BadEntry},
-			"another term": {entries: []*raft.Log{{Type: raft.LogNoop, Term: 1 << 30}}, want: BadEntry},
+			"a gap":        {entries: []*raft.Log{{Type: raft.LogNoop, Index: 1 << 40}}, want: badEntry},
+			"another term": {entries: []*raft.Log{{Type: raft.LogNoop, Term: 1 << 30}}, want: badEntry},
 			"a version that nobody reads": {
 				entries: []*raft.Log{command(t, newest, state.Command{Member: &state.Member{
 					ID: d.members[other].ID, Gone: true}}, state.Command{Feature: &beyond})},
-				want: BadEntry,
+				want: badEntry,
 			},
 			"a member's word that it has not said": {
-				entries: []*raft.Log{command(t, newest, state.Command{Member: &wrongWord})}, want: BadEntry,
+				entries: []*raft.Log{command(t, newest, state.Command{Member: &wrongWord})}, want: badEntry,
 			},
 			"another entry in the place of a committed one": {
 				entries: []*raft.Log{{Type: raft.LogNoop, Index: 3}},
 				change: func(message *raft.AppendEntriesRequest) {
 					message.PrevLogEntry, message.PrevLogTerm = 2, message.Entries[0].Term
 				},
-				want: BadHistory,
+				want: badHistory,
 			},
 			"in another's name": {
 				entries: []*raft.Log{{Type: raft.LogNoop}},
 				change: func(message *raft.AppendEntriesRequest) {
 					message.ID = []byte(d.members[leader].ID.String())
 				},
-				want: BadSender,
+				want: badSender,
 			},
 			"the last term": {
-				change: func(message *raft.AppendEntriesRequest) { message.Term = ^uint64(0) }, want: BadTerm,
+				change: func(message *raft.AppendEntriesRequest) { message.Term = ^uint64(0) }, want: badTerm,
 			},
 		} {
 			term := d.nodes[other].group.raft.CurrentTerm()
@@ -423,18 +423,18 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 			snapshot []byte
 			want     MisconductKind
 		}{
-			"a ledger without edges":     {edited(func(header map[int]any) { header[8] = []any{} }), BadSnapshot},
-			"a negative number of items": {edited(func(header map[int]any) { header[13] = -1 }), BadSnapshot},
-			"no snapshot":                {[]byte("garbage"), BadSnapshot},
-			"an earlier state":           {set, BadHistory},
-			"another history":            {forged(set, order("false")), BadHistory},
+			"a ledger without edges":     {edited(func(header map[int]any) { header[8] = []any{} }), badSnapshot},
+			"a negative number of items": {edited(func(header map[int]any) { header[13] = -1 }), badSnapshot},
+			"no snapshot":                {[]byte("garbage"), badSnapshot},
+			"an earlier state":           {set, badHistory},
+			"another history":            {forged(set, order("false")), badHistory},
 			"another policy of that revision": {forged(before, policy(all), order("a"), order("b"), order("c")),
-				BadHistory},
-			"a policy that no operator has set": {forged(now, policy(all)), BadSnapshot},
+				badHistory},
+			"a policy that no operator has set": {forged(now, policy(all)), badSnapshot},
 			"an admission that no operator has ordered": {forged(now, state.Command{Admit: &state.Admission{
-				Pattern: "spiffe://alpha.test/*", Max: 99}}), BadSnapshot},
+				Pattern: "spiffe://alpha.test/*", Max: 99}}), badSnapshot},
 			"a peering that no operator has set": {forged(now, state.Command{Peer: &state.Peer{Domain: beta,
-				State: directory.PeeringActive, Mesh: true}}), BadSnapshot},
+				State: directory.PeeringActive, Mesh: true}}), badSnapshot},
 		} {
 			if err := thief.installs(other, c.snapshot); err == nil {
 				t.Errorf("%s: it was installed", name)

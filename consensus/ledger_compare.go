@@ -104,7 +104,7 @@ func (c *ledgerComparer) decide(others []Member) {
 			"that answer", differ, len(against), len(with)+len(against)))
 	case len(with) > 0 && c.member.cfg.Misconduct != nil:
 		for _, by := range against {
-			c.member.cfg.Misconduct(Misconduct{By: by.ID, Kind: BadLedger, Err: differ})
+			c.member.cfg.Misconduct(Misconduct{By: by.ID, Kind: badLedger, Err: differ})
 		}
 	default:
 		c.member.log.Error("two members have different ledgers, and no third one says which is right",

@@ -615,7 +615,7 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 		}
 
 		for len(named) > 0 { // who asks first finds it
-			if m := <-named; m.By != must(alphaNode(fmt.Sprint("n", follower))) || m.Kind != BadLedger {
+			if m := <-named; m.By != must(alphaNode(fmt.Sprint("n", follower))) || m.Kind != badLedger {
 				t.Errorf("%s is said to be wrong: %v", m.By, m.Err)
 			}
 		}

@@ -141,8 +141,8 @@ func optionsOf(asked *directory.OperatorRequest) (options RestoreOptions, err er
 // restoreOptions returns the options of a query.
 func restoreOptions(query url.Values) RestoreOptions {
 	return RestoreOptions{
-		AcceptLossSince: query.Get(ParamLoss), NewEpoch: query.Get(ParamNewEpoch) == "true",
-		Reason: query.Get(ParamReason),
+		AcceptLossSince: query.Get(paramLoss), NewEpoch: query.Get(paramNewEpoch) == "true",
+		Reason: query.Get(paramReason),
 	}
 }
 
@@ -231,7 +231,7 @@ func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions)
 		}
 
 		if since := options.AcceptLossSince; since != at.String() && since != strconv.FormatUint(at.Revision, 10) {
-			faults = append(faults, directory.Violation{Pointer: "/" + ParamLoss, Detail: detail})
+			faults = append(faults, directory.Violation{Pointer: "/" + paramLoss, Detail: detail})
 		}
 	}
 
@@ -243,7 +243,7 @@ func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions)
 		}
 
 		detail += "; " + inForceText(live, old)
-		faults = append(faults, directory.Violation{Pointer: "/" + ParamNewEpoch, Detail: detail})
+		faults = append(faults, directory.Violation{Pointer: "/" + paramNewEpoch, Detail: detail})
 	}
 
 	if len(faults) == 0 {
@@ -430,8 +430,8 @@ func (r *restorer) restore(ctx context.Context, leads *Leader, file *os.File, si
 // sendBackup hands a backup to the leader, as it comes.
 func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Reader,
 	request *state.OperatorRequest, options RestoreOptions) (done message.Restored, err error) {
-	q := url.Values{ParamLoss: {options.AcceptLossSince}, ParamNewEpoch: {strconv.FormatBool(options.NewEpoch)},
-		ParamReason: {options.Reason}}
+	q := url.Values{paramLoss: {options.AcceptLossSince}, paramNewEpoch: {strconv.FormatBool(options.NewEpoch)},
+		paramReason: {options.Reason}}
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(),
 		io.NopCloser(backup))
@@ -559,9 +559,9 @@ type RestoreOptions struct {
 
 // Parameters of a restore, in the operator's request and between members.
 const (
-	ParamLoss     = "accept_loss_since"
-	ParamNewEpoch = "new_epoch"
-	ParamReason   = "reason"
+	paramLoss     = "accept_loss_since"
+	paramNewEpoch = "new_epoch"
+	paramReason   = "reason"
 )
 
 const (

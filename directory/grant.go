@@ -49,7 +49,7 @@ func (g Grant) Allows(object, name string) bool {
 	}
 
 	// Provenance is disclosed exactly when the owner is.
-	if object == "reg" && IsProvenanceMember(name) {
+	if object == "reg" && isProvenanceMember(name) {
 		name = MemberOwner
 	}
 

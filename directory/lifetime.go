@@ -84,14 +84,6 @@ func (c *Clock) Correct(at time.Time) {
 	c.floor, c.received = at, time.Now()
 }
 
-// Floor returns the lower bound of Now, independent of the wall clock.
-func (c *Clock) Floor() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.reached(time.Now())
-}
-
 func (c *Clock) reached(now time.Time) time.Time {
 	if c.received.IsZero() {
 		return time.Time{}

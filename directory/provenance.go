@@ -54,8 +54,8 @@ const (
 // disclosed.
 const MemberOwner = "owner"
 
-// IsProvenanceMember reports whether a name in reg is one of Provenance's.
-func IsProvenanceMember(name string) bool {
+// isProvenanceMember reports whether a name in reg is one of Provenance's.
+func isProvenanceMember(name string) bool {
 	switch name {
 	case memberRegistrant, memberRegisteredBy, memberTransferredBy, memberImportedFrom:
 		return true
@@ -186,5 +186,5 @@ func IsRegMember(name string) bool {
 		return true
 	}
 
-	return IsProvenanceMember(name)
+	return isProvenanceMember(name)
 }

@@ -115,7 +115,7 @@ func (s Redaction) Allows(k Kind, object, name string) bool {
 	switch {
 	case object == "doc":
 		return s.Shows(k, name)
-	case name == MemberOwner || IsProvenanceMember(name):
+	case name == MemberOwner || isProvenanceMember(name):
 		return s.ShowsRegistrant()
 	}
 

@@ -96,7 +96,7 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			plain = append(bytes.TrimSuffix(plain, []byte("}")), bytes.Repeat([]byte(" "), 60<<10)...)
 			l.Record = directory.B64.EncodeToString(append(plain, '}')) + "." + rest
 
-			return l.Bytes()
+			return l.Append(nil)
 		}
 		b.pull()
 

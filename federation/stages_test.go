@@ -185,8 +185,8 @@ func TestReadLine(t *testing.T) {
 	l := protocol.RecordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
 	failed := protocol.RecordLine{H: l.H, M: l.M, Error: "not_found"}
 
-	spaced := strings.Replace(string(l.Bytes()), ":", ": ", 1)
-	for in, want := range map[string]protocol.RecordLine{string(l.Bytes()): l, string(failed.Bytes()): failed,
+	spaced := strings.Replace(string(l.Append(nil)), ":", ": ", 1)
+	for in, want := range map[string]protocol.RecordLine{string(l.Append(nil)): l, string(failed.Append(nil)): failed,
 		spaced: l} {
 		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", in, got, err)
@@ -204,9 +204,9 @@ func TestReadLine(t *testing.T) {
 	}
 
 	for _, bad := range []string{
-		"", "{}x", strings.Replace(string(l.Bytes()), "a.b", `a"b`, 1),
-		strings.Replace(string(l.Bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
-		strings.Replace(string(l.Bytes()), `"}`, `","record":"x"}`, 1),
+		"", "{}x", strings.Replace(string(l.Append(nil)), "a.b", `a"b`, 1),
+		strings.Replace(string(l.Append(nil)), l.H.String(), l.H.String()[:42]+"!", 1),
+		strings.Replace(string(l.Append(nil)), `"}`, `","record":"x"}`, 1),
 	} {
 		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
 			t.Errorf("%s is read as %+v", bad, got)

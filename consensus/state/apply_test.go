@@ -36,7 +36,7 @@ func newDrive(t testing.TB) *drive {
 func (d *drive) at(seconds int64, c Command) Result {
 	d.t.Helper()
 
-	data, err := (&Batch{FirstVersion, genesis + seconds*1000, []Command{c}}).encode()
+	data, err := Marshal(&Batch{FirstVersion, genesis + seconds*1000, []Command{c}})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -314,8 +314,6 @@ type RegrantItem struct {
 	Shown []byte `cbor:"4,keyasint,omitempty"`
 }
 
-func (b *Batch) encode() ([]byte, error) { return Marshal(b) }
-
 // EncodeBatch encodes a log entry of commands that are encoded already.
 func EncodeBatch(version uint, now int64, commands []cbor.RawMessage) ([]byte, error) {
 	return Marshal(struct {

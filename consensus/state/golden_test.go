@@ -134,7 +134,7 @@ func TestTheEncodingOfCommands(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range everyCommand() {
 		b := &Batch{FirstVersion, genesis, []Command{c}}
-		data := must(b.encode())
+		data := must(Marshal(b))
 
 		back, err := DecodeBatch(data)
 		if err != nil || !reflect.DeepEqual(back, b) {
@@ -163,7 +163,7 @@ func TestThePropositionIsABatch(t *testing.T) {
 		commands = append(commands, must(Marshal(&c)))
 	}
 
-	want := must((&Batch{FirstVersion, genesis, everyCommand()}).encode())
+	want := must(Marshal(&Batch{FirstVersion, genesis, everyCommand()}))
 	if got := must(EncodeBatch(FirstVersion, genesis, commands)); !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// MaxAdmissions bounds how many admitted nodes may be waiting to join.
-const MaxAdmissions = 64
+// maxAdmissions bounds how many admitted nodes may be waiting to join.
+const maxAdmissions = 64
 
 // Membership is the replicated knowledge of members: their addresses, the versions that
 // they read, the nodes that may join, and the versions and formats that are in force.
@@ -55,8 +55,8 @@ func (m *Membership) Admitted(id spiffeid.ID) (until int64, ok bool) {
 
 // CheckAdmission refuses an admission for which there is no room.
 func (m *Membership) CheckAdmission(id spiffeid.ID) error {
-	if _, known := m.admitted[id]; !known && len(m.admitted) >= MaxAdmissions {
-		return directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", MaxAdmissions)
+	if _, known := m.admitted[id]; !known && len(m.admitted) >= maxAdmissions {
+		return directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", maxAdmissions)
 	}
 
 	return nil
@@ -148,8 +148,8 @@ func (m *Membership) admitStanding(admission *Admission) {
 
 // CheckStanding refuses a standing admission for which there is no room.
 func (m *Membership) CheckStanding(pattern string) error {
-	if _, known := m.standing[pattern]; !known && len(m.standing) >= MaxAdmissions {
-		return directory.Refuse(directory.Conflict, "there are %d standing admissions already", MaxAdmissions)
+	if _, known := m.standing[pattern]; !known && len(m.standing) >= maxAdmissions {
+		return directory.Refuse(directory.Conflict, "there are %d standing admissions already", maxAdmissions)
 	}
 
 	return nil

@@ -217,7 +217,7 @@ func (a *author) step() {
 
 func (a *author) enter(cs []Command) {
 	b := &Batch{FirstVersion, genesis + a.now*1000, cs}
-	data := must(b.encode())
+	data := must(Marshal(b))
 
 	a.log = append(a.log, data)
 	for _, r := range must(a.state.Apply(must(DecodeBatch(data)))) {

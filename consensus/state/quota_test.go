@@ -227,7 +227,7 @@ func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 	}
 
 	taken := 0
-	for _, r := range must(d.state.Apply(must(DecodeBatch(must(b.encode()))))) {
+	for _, r := range must(d.state.Apply(must(DecodeBatch(must(Marshal(b)))))) {
 		if r.Err == nil {
 			taken++
 		} else {

@@ -11,13 +11,13 @@ import (
 
 // Bounds of the memory of a witness.
 const (
-	// MaxCosignedLogs bounds the logs of which this domain has cosigned a checkpoint. A witness that
+	// maxCosignedLogs bounds the logs of which this domain has cosigned a checkpoint. A witness that
 	// forgot a log would cosign another branch of it, so a full one takes no new log.
-	MaxCosignedLogs = 1024
-	// MaxCheckpoint bounds a checkpoint with the signature of its log, in bytes.
-	MaxCheckpoint = 4096
-	// MaxCosignatures bounds the lines of the witnesses that cosigned one checkpoint, in bytes.
-	MaxCosignatures = 16 << 10
+	maxCosignedLogs = 1024
+	// maxCheckpoint bounds a checkpoint with the signature of its log, in bytes.
+	maxCheckpoint = 4096
+	// maxCosignatures bounds the lines of the witnesses that cosigned one checkpoint, in bytes.
+	maxCosignatures = 16 << 10
 )
 
 // A Cosign is the compare-and-set by which this domain, as a witness, takes a checkpoint of a log:
@@ -106,9 +106,9 @@ func (w *Witness) Check(c *Cosign) error {
 	}
 
 	switch {
-	case c.Origin == "" || len(c.Origin) > len(c.Note) || len(c.Note) > MaxCheckpoint:
+	case c.Origin == "" || len(c.Origin) > len(c.Note) || len(c.Note) > maxCheckpoint:
 		return directory.Refuse(directory.BadRequest, "a checkpoint has an origin and at most %d bytes, got %d",
-			MaxCheckpoint, len(c.Note))
+			maxCheckpoint, len(c.Note))
 	case c.Old > c.Size:
 		return directory.Refuse(directory.BadRequest, "a checkpoint of size %d doesn't follow one of size %d", c.Size,
 			c.Old)
@@ -118,9 +118,9 @@ func (w *Witness) Check(c *Cosign) error {
 	case known && !newEpoch && c.Size == last.Size && c.Root != last.Root:
 		return directory.Refuse(directory.Conflict, "a checkpoint of %s with size %d and another root was cosigned",
 			c.Origin, c.Size)
-	case !known && len(w.logs) >= MaxCosignedLogs:
+	case !known && len(w.logs) >= maxCosignedLogs:
 		return directory.Refuse(directory.Unavailable, "this witness has cosigned %d logs, the maximum",
-			MaxCosignedLogs)
+			maxCosignedLogs)
 	}
 
 	return nil
@@ -148,8 +148,8 @@ func (w *Witness) CheckOwn(c *Witnessed) error {
 	size, root := w.history.Ledger()
 
 	switch {
-	case len(c.Lines) == 0 || len(c.Lines) > MaxCosignatures:
-		return directory.Refuse(directory.BadRequest, "cosignatures have 1 to %d bytes, got %d", MaxCosignatures,
+	case len(c.Lines) == 0 || len(c.Lines) > maxCosignatures:
+		return directory.Refuse(directory.BadRequest, "cosignatures have 1 to %d bytes, got %d", maxCosignatures,
 			len(c.Lines))
 	case c.Epoch != w.history.epoch || c.Size > size || c.Size == size && c.Root != root || c.Size < w.own.Size:
 		return directory.Refuse(directory.Conflict, "the cosignatures are of a checkpoint with size %d in epoch %d; "+

@@ -95,7 +95,7 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 // Requirement: MESH-023
 func TestAFullWitnessTakesNoNewLog(t *testing.T) {
 	d := newDrive(t)
-	for i := range MaxCosignedLogs {
+	for i := range maxCosignedLogs {
 		d.state.witness.put(CosignedLog{Origin: fmt.Sprint("log.example/", i), Size: 1})
 	}
 
@@ -107,7 +107,7 @@ func TestAFullWitnessTakesNoNewLog(t *testing.T) {
 		t.Error(err)
 	}
 
-	big := &Cosign{Origin: "log.example/7", Old: 2, Size: 3, Note: strings.Repeat("x", MaxCheckpoint+1)}
+	big := &Cosign{Origin: "log.example/7", Old: 2, Size: 3, Note: strings.Repeat("x", maxCheckpoint+1)}
 	if r := d.at(1, Command{Cosign: big}); directory.ProblemOf(r.Err) != directory.BadRequest {
 		t.Errorf("a large note: got %v", r.Err)
 	}
@@ -130,7 +130,7 @@ func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
 		{Witnessed{epoch, size + 1, root, "— a b\n", 0}, false},
 		{Witnessed{epoch - 1, size, root, "— a b\n", 0}, false},
 		{Witnessed{epoch, size, root, "", 0}, false},
-		{Witnessed{epoch, size, root, strings.Repeat("x", MaxCosignatures+1), 0}, false},
+		{Witnessed{epoch, size, root, strings.Repeat("x", maxCosignatures+1), 0}, false},
 		{Witnessed{epoch, size, root, "— a b\n", 0}, true},
 		{Witnessed{epoch, size - 1, directory.Hash{1}, "— a b\n", 0}, false},
 		{Witnessed{epoch, size, root, "— a b\n— c d\n", 0}, true},

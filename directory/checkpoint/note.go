@@ -199,12 +199,6 @@ func (n *Note) Signed(origin string, key ed25519.PublicKey) bool {
 	return err == nil && n.Origin == origin
 }
 
-// Cosigned returns when a witness cosigned the note, if it did.
-func (n *Note) Cosigned(name string, key ed25519.PublicKey) (at time.Time, ok bool) {
-	at, err := n.Verify(VerifierKey{name, TypeWitness, key})
-	return at, err == nil
-}
-
 // Sign returns the note of a checkpoint with one signature, by a key whose name is the
 // origin.
 func Sign(c Checkpoint, key ed25519.PrivateKey) string {

@@ -47,7 +47,7 @@ func (w *Watcher) nextInitial() ([]Event, error) {
 	if k.pending == nil {
 		k.pending = w.readStep()
 		if !w.query.charge() {
-			return nil, ErrWatchEnded
+			return nil, errWatchEnded
 		}
 	}
 

@@ -38,9 +38,9 @@ type Event struct {
 	Resume ResumeToken      // where to go on behind it; zero within the state behind a reset
 }
 
-// ErrWatchEnded is returned by Next when the channel passed to Until is closed, or the
+// errWatchEnded is returned by Next when the channel passed to Until is closed, or the
 // query's Charge returns false.
-var ErrWatchEnded = errors.New("watch ended")
+var errWatchEnded = errors.New("watch ended")
 
 // ErrBehind is returned by Next when the reader is slower than changes come, by more than
 // the log keeps. The caller begins a new watch.
@@ -95,7 +95,7 @@ func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	return w
 }
 
-// Until makes Next return ErrWatchEnded, instead of waiting, once over is closed.
+// Until makes Next return errWatchEnded, instead of waiting, once over is closed.
 func (w *Watcher) Until(over <-chan struct{}) { w.until = over }
 
 // Close ends the watch. It may be called twice.
@@ -115,7 +115,7 @@ func (w *Watcher) ResumeToken() ResumeToken {
 func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.log.position()} }
 
 // Next returns the next events, and waits for one if necessary. It returns ctx's error if that
-// ends first, and may then be called again; or ErrBehind, or ErrWatchEnded. Changes that have
+// ends first, and may then be called again; or ErrBehind, or errWatchEnded. Changes that have
 // happened are returned even if ctx has ended.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
@@ -192,7 +192,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 		case <-keeper:
 			minds = true
 		case <-over:
-			return ErrWatchEnded
+			return errWatchEnded
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -43,12 +43,12 @@ const Header = "Roster-Operator-Proof"
 
 const (
 	typ = "roster-op+jwt"
-	// Life is the longest lifetime of a proof.
-	Life = 60 * time.Second
+	// life is the longest lifetime of a proof.
+	life = 60 * time.Second
 	// Skew is how far a signer's clock may be before the verifier's.
 	Skew = 60 * time.Second
-	// MaxSize bounds a proof, in bytes: a chain of certificates is the largest part.
-	MaxSize = 16 << 10
+	// maxSize bounds a proof, in bytes: a chain of certificates is the largest part.
+	maxSize = 16 << 10
 
 	maxText = 2048 // of each claim
 	minRSA  = 2048
@@ -93,15 +93,15 @@ type claims struct {
 
 var b64 = base64.RawURLEncoding.Strict()
 
-// ErrProof means that a proof does not hold.
-var ErrProof = errors.New("the operator's proof does not hold")
+// errProof means that a proof does not hold.
+var errProof = errors.New("the operator's proof does not hold")
 
 func refuse(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrProof, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w", errProof, fmt.Errorf(format, args...))
 }
 
 // Make signs a proof for one request by the key of a certificate. It is valid from now on for
-// Life/2; the rest of Life allows for clocks that differ.
+// life/2; the rest of life allows for clocks that differ.
 func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 	key, ok := by.PrivateKey.(crypto.Signer)
 	if !ok || len(by.Certificate) == 0 {
@@ -130,7 +130,7 @@ func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 	second, err := json.Marshal(claims{
 		Audience: request.Domain, Method: request.Method, URL: request.URL,
 		BodyHash: b64.EncodeToString(request.Body[:]),
-		Issued:   now.Unix(), Expires: now.Add(Life / 2).Unix(), ID: b64.EncodeToString(id[:]),
+		Issued:   now.Unix(), Expires: now.Add(life / 2).Unix(), ID: b64.EncodeToString(id[:]),
 	})
 	if err != nil {
 		return "", err
@@ -149,8 +149,8 @@ func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 // Parse takes a proof apart. It accepts the one form that Make writes: exactly its members,
 // each once, and canonical base64url.
 func Parse(text string) (*Proof, error) {
-	if len(text) > MaxSize {
-		return nil, refuse("it has %d bytes; at most %d are allowed", len(text), MaxSize)
+	if len(text) > maxSize {
+		return nil, refuse("it has %d bytes; at most %d are allowed", len(text), maxSize)
 	}
 
 	parts := strings.Split(text, ".")
@@ -287,8 +287,8 @@ func (p *Proof) Covers(request Request, at time.Time) error {
 		return refuse("htu is of another path or query than the request")
 	case c.BodyHash != b64.EncodeToString(request.Body[:]):
 		return refuse("bh is the hash of another body")
-	case p.Expires.Sub(issued) > Life || !issued.Before(p.Expires):
-		return refuse("it holds for longer than %s", Life)
+	case p.Expires.Sub(issued) > life || !issued.Before(p.Expires):
+		return refuse("it holds for longer than %s", life)
 	case issued.After(at.Add(Skew)):
 		return refuse("iat is %s ahead; synchronise the clocks", issued.Sub(at).Round(time.Second))
 	case !at.Before(p.Expires):

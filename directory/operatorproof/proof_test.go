@@ -89,7 +89,7 @@ func TestAProofHoldsForItsRequest(t *testing.T) {
 		there := request()
 		there.URL = "/v1/operator/policy?x=1"
 
-		for _, at := range []time.Time{now.Add(-Skew), now, now.Add(Life/2 - time.Second)} {
+		for _, at := range []time.Time{now.Add(-Skew), now, now.Add(life/2 - time.Second)} {
 			if err := proof.Covers(there, at); err != nil {
 				t.Errorf("%s at %s: %v", alg, at, err)
 			}
@@ -116,7 +116,7 @@ func TestAProofIsGoodForNothingElse(t *testing.T) {
 		"path":   func(r *Request, _ *time.Time) { r.URL = "/v1/operator/peers?x=1" },
 		"query":  func(r *Request, _ *time.Time) { r.URL = "/v1/operator/policy?x=2" },
 		"bh":     func(r *Request, _ *time.Time) { r.Body[0] ^= 1 },
-		"ended":  func(_ *Request, at *time.Time) { *at = now.Add(Life / 2) },
+		"ended":  func(_ *Request, at *time.Time) { *at = now.Add(life / 2) },
 		"future": func(_ *Request, at *time.Time) { *at = now.Add(-Skew - time.Second) },
 	} {
 		r, at := request(), now
@@ -127,7 +127,7 @@ func TestAProofIsGoodForNothingElse(t *testing.T) {
 		}
 	}
 
-	proof.claims.Expires = now.Add(Life + time.Second).Unix()
+	proof.claims.Expires = now.Add(life + time.Second).Unix()
 	proof.Expires = time.Unix(proof.claims.Expires, 0)
 
 	if err := proof.Covers(request(), now); err == nil {
@@ -161,7 +161,7 @@ func TestAForgedProofIsRefused(t *testing.T) {
 			"member":    parts[0] + "." + b64.EncodeToString([]byte(`{"crit":"b"}`)) + "." + parts[2],
 			"claims":    parts[0] + "." + strings.Split(made(t, certificate(t, key)), ".")[1] + "." + parts[2],
 			"other key": made(t, stolen),
-			"large":     text + strings.Repeat("A", MaxSize),
+			"large":     text + strings.Repeat("A", maxSize),
 			"empty":     "",
 		}
 		for name, text := range forged {

@@ -73,7 +73,7 @@ func Explain(err error) *Refusal {
 		return &Refusal{Err: directory.Refuse(directory.TooLarge,
 			"the body has more than the %d bytes that are allowed", tooLarge.Limit)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Refusal{Err: directory.Refuse(Timeout, "the answer did not come in time")}
+		return &Refusal{Err: directory.Refuse(timeout, "the answer did not come in time")}
 	}
 
 	return &Refusal{Err: &directory.Error{

@@ -15,7 +15,7 @@ const (
 	HeaderTooLarge   directory.Problem = "header-too-large"
 	NotImplemented   directory.Problem = "not-implemented"
 	Upstream         directory.Problem = "upstream"
-	Timeout          directory.Problem = "timeout"
+	timeout          directory.Problem = "timeout"
 	// Misdirected is for members of the own domain: the one asked doesn't lead it. And for
 	// callers of the admin listener by a name that isn't its own.
 	Misdirected directory.Problem = "misdirected"
@@ -170,7 +170,7 @@ var rules = map[directory.Problem]Rule{
 		"The directory supports this method on no resource."},
 	Upstream: {502, "Bad answer from another domain", "unavailable", "AgentError", 0,
 		"The answer of another domain was unavailable or failed verification."},
-	Timeout: {504, "Timeout", "unavailable", "Timeout", 0,
+	timeout: {504, "Timeout", "unavailable", "Timeout", 0,
 		"Another node did not answer in time."},
 	Misdirected: {421, "Misdirected request", "invalid_request", "InvalidRequest", 0,
 		"This member is not the domain's leader, and only the leader can answer this request. Ask the leader. " +

@@ -92,7 +92,7 @@ func structures(t testing.TB) []grown {
 
 			return h.Payload()
 		}, func(payload []byte) (signed.Extension, error) {
-			h, err := signed.ParseHead(payload)
+			h, err := signed.OwnDialect().ParseHead(payload)
 			if h == nil {
 				return signed.Extension{}, err
 			}
@@ -263,7 +263,7 @@ func TestAFormatThatIsUnknownIsUnsupportedAndItsPreambleIsRead(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 
-	h, err := signed.ParseHead(head)
+	h, err := signed.OwnDialect().ParseHead(head)
 	if !errors.Is(err, signed.ErrUnsupported) || *h != (signed.Head{Format: 99, Issuer: alpha, Epoch: noon}) {
 		t.Errorf("got %+v, %v", h, err)
 	}
@@ -306,7 +306,7 @@ func TestWhatIsNoJSONIsMalformedInEveryFormat(t *testing.T) {
 	read := map[string]func([]byte) error{
 		"statement-1-put.json": func(b []byte) error { _, err := signed.ParseStatement(b); return err },
 		"page.json":            func(b []byte) error { _, err := signed.ParsePage(b); return err },
-		"head.json":            func(b []byte) error { _, err := signed.ParseHead(b); return err },
+		"head.json":            func(b []byte) error { _, err := signed.OwnDialect().ParseHead(b); return err },
 	}
 
 	for name, parse := range read {
@@ -538,7 +538,10 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 			return c.Format, err
 		},
 		"page-2.json": func(b []byte) (uint, error) { p, err := signed.ParsePage(b); return p.Format, err },
-		"head-2.json": func(b []byte) (uint, error) { h, err := signed.ParseHead(b); return h.Format, err },
+		"head-2.json": func(b []byte) (uint, error) {
+			h, err := signed.OwnDialect().ParseHead(b)
+			return h.Format, err
+		},
 	} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

@@ -162,9 +162,6 @@ func (h *Head) listed() []byte {
 	return appendLaterMembers(data, format)
 }
 
-// ParseHead is Dialect.ParseHead with the dialect of this build.
-func ParseHead(payload []byte) (*Head, error) { return OwnDialect().ParseHead(payload) }
-
 // ParseHead reads a head's payload and refuses any bytes that no writer makes.
 // With an error that is ErrUnsupported comes a head that has its Format, Issuer
 // and Epoch alone.

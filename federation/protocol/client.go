@@ -73,13 +73,13 @@ type Held struct {
 
 // Hold is Get for a request that the node may hold until it has news. The first response,
 // each further one and the answer must arrive within silence of each other; otherwise Hold
-// returns ErrSilent. An error of Answered ends it too.
+// returns errSilent. An error of Answered ends it too.
 func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values, limit int,
 	silence time.Duration) (held Held, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	watchdog := time.AfterFunc(silence, func() { cancel(ErrSilent) })
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 
 	var pings atomic.Int64
@@ -328,11 +328,11 @@ var ErrNotFound = errors.New("the node holds nothing of that origin")
 
 var ErrDenied = errors.New("request denied")
 
-// ErrSilent means that a node neither answered a held pull nor sent a sign of life.
-var ErrSilent = errors.New("the node stopped answering while it held a pull")
+// errSilent means that a node neither answered a held pull nor sent a sign of life.
+var errSilent = errors.New("the node stopped answering while it held a pull")
 
-// maxPings bounds the interim responses of one pull: a node sends at most one per MinPing.
-const maxPings = 2 * int64(MaxWait/MinPing)
+// maxPings bounds the interim responses of one pull: a node sends at most one per minPing.
+const maxPings = 2 * int64(MaxWait/minPing)
 
 var errPings = errors.New("too many interim responses")
 

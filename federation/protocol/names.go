@@ -100,8 +100,6 @@ type RecordLine struct {
 	Error  string         `json:"error"`
 }
 
-func (l RecordLine) Bytes() []byte { return l.Append(nil) }
-
 // Append appends the line to data.
 func (l RecordLine) Append(data []byte) []byte {
 	data = appendLineOf(data, RecordName{l.H, l.M})

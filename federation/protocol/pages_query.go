@@ -32,9 +32,9 @@ const (
 	HeaderKeys = "Roster-Keys"
 
 	// PingEvery is the interval at which a node that holds a pull sends an interim response
-	// (102), if the caller asks for it. MinPing is the shortest interval that it serves.
+	// (102), if the caller asks for it. minPing is the shortest interval that it serves.
 	PingEvery = 3 * time.Second
-	MinPing   = time.Second
+	minPing   = time.Second
 
 	TypeJOSE   = "application/jose"
 	TypeNDJSON = "application/x-ndjson"
@@ -94,7 +94,7 @@ func ParsePageQuery(values url.Values) (query PageQuery, err error) {
 		}
 
 		if query.Ping > 0 {
-			query.Ping = max(query.Ping, MinPing)
+			query.Ping = max(query.Ping, minPing)
 		}
 	}
 

@@ -10,9 +10,9 @@ import (
 // From then on until the last such operation has ended, others are refused at once.
 const StallAfter = 5 * time.Second
 
-// WaitersAtOnce bounds the operations of Within that are under way. While a disk
+// waitersAtOnce bounds the operations of within that are under way. While a disk
 // hangs, each of them keeps a goroutine and a thread.
-const WaitersAtOnce = 64
+const waitersAtOnce = 64
 
 // ErrStalled means that the disk does not answer. A change was not begun; the outcome
 // of a read is not known.
@@ -22,7 +22,7 @@ var ErrStalled = errors.New("the disk of the federation store does not respond; 
 // for concurrent use. Its methods never hold a lock while an operation runs.
 type Disk struct {
 	changing chan struct{} // has one item while a change is under way
-	waiting  chan struct{} // has an item for each operation of Within
+	waiting  chan struct{} // has an item for each operation of within
 	began    func()
 	ended    func(lasted time.Duration)
 	notices  sync.Mutex // orders the calls of began and ended
@@ -46,7 +46,7 @@ type operation struct {
 func NewDisk(began func(), ended func(lasted time.Duration)) *Disk {
 	disk := &Disk{
 		changing: make(chan struct{}, 1),
-		waiting:  make(chan struct{}, WaitersAtOnce),
+		waiting:  make(chan struct{}, waitersAtOnce),
 		began:    began,
 		ended:    ended,
 		late:     map[*operation]struct{}{},
@@ -101,11 +101,11 @@ func (d *Disk) Read(read func() error) error {
 	}
 }
 
-// Within runs an operation and returns its result. It returns ErrStalled if the disk is
+// within runs an operation and returns its result. It returns ErrStalled if the disk is
 // stalled, or if the result isn't there after most, whether the operation is slow or too
 // many others are under way. The operation may still be running then, so it must share no
 // variable with its caller.
-func Within[T any](disk *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
+func within[T any](disk *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
 	select {
 	case <-disk.Stalled():
 		return value, ErrStalled

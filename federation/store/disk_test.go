@@ -55,7 +55,7 @@ func TestADiskThatHangsRefusesWhatComesLater(t *testing.T) {
 		// What comes later does not wait at all.
 		before := time.Now()
 
-		_, within := Within(d, time.Second, func() (int, error) { return 1, nil })
+		_, within := within(d, time.Second, func() (int, error) { return 1, nil })
 		for _, err := range []error{d.Change(nothing), d.Read(nothing), within, d.Acquire(make(chan struct{}, 1))} {
 			if !errors.Is(err, ErrStalled) {
 				t.Errorf("while the disk hangs: %v", err)
@@ -111,10 +111,10 @@ func TestWhoWaitsForADiskIsBounded(t *testing.T) {
 
 		var running atomic.Int32
 
-		results := make(chan error, 3*WaitersAtOnce)
-		for range 3 * WaitersAtOnce {
+		results := make(chan error, 3*waitersAtOnce)
+		for range 3 * waitersAtOnce {
 			go func() {
-				_, err := Within(d, time.Second, func() (int, error) {
+				_, err := within(d, time.Second, func() (int, error) {
 					running.Add(1)
 					<-end
 
@@ -136,14 +136,14 @@ func TestWhoWaitsForADiskIsBounded(t *testing.T) {
 			t.Errorf("they were answered after %s", waited)
 		}
 
-		if n := running.Load(); n != WaitersAtOnce {
+		if n := running.Load(); n != waitersAtOnce {
 			t.Errorf("%d wait for the disk", n)
 		}
 
 		close(end)
 		synctest.Wait()
 
-		if v, err := Within(d, time.Second, func() (int, error) { return 7, nil }); v != 7 || err != nil {
+		if v, err := within(d, time.Second, func() (int, error) { return 7, nil }); v != 7 || err != nil {
 			t.Errorf("once it answers: %d %v", v, err)
 		}
 	})

@@ -75,7 +75,7 @@ const readTime = 2 * time.Second
 // ReadFor is Store.Read for requests: it returns ErrStalled if the disk doesn't answer in
 // time. f may still be running then, so it must share no variable with its caller.
 func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
-	return Within(s.Disk, readTime, func() (found T, err error) {
+	return within(s.Disk, readTime, func() (found T, err error) {
 		err = s.committed(func(tx *bbolt.Tx) error {
 			t, err := s.openStream(tx, id)
 			if err != nil || t == nil {
@@ -95,7 +95,7 @@ func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 // readTime. The operation may still be running then, so it must share no variable with its
 // caller.
 func (s *Store) Within(operate func() error) error {
-	_, err := Within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
+	_, err := within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
 	return err
 }
 

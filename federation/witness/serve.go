@@ -14,9 +14,9 @@ import (
 // The routes of a witness.
 const (
 	Prefix        = "/witness" // of submissions and of monitoring
-	PathSubmit    = Prefix + "/add-checkpoint"
-	PathList      = Prefix + "/logs/v0"
-	PathPolicy    = Prefix + "/policy"
+	pathSubmit    = Prefix + "/add-checkpoint"
+	pathList      = Prefix + "/logs/v0"
+	pathPolicy    = Prefix + "/policy"
 	patternLatest = Prefix + "/{log}/checkpoint"
 	typeSize      = "text/x.tlog.size"
 	typeText      = "text/plain; charset=utf-8"
@@ -26,15 +26,15 @@ const (
 // Handler serves the routes of the witness to anyone: a submission is authenticated by its log's signature.
 func (w *Witness) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+PathSubmit, w.submit)
+	mux.HandleFunc("POST "+pathSubmit, w.submit)
 	mux.HandleFunc("GET "+patternLatest, func(to http.ResponseWriter, r *http.Request) {
 		text, err := w.Latest(r.PathValue("log"))
 		w.show(to, text, err)
 	})
-	mux.HandleFunc("GET "+PathList, func(to http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+pathList, func(to http.ResponseWriter, _ *http.Request) {
 		w.show(to, w.cfg.Logs.List(), nil)
 	})
-	mux.HandleFunc("GET "+PathPolicy, func(to http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+pathPolicy, func(to http.ResponseWriter, _ *http.Request) {
 		text, err := w.cfg.Policy()
 		w.show(to, text, err)
 	})
@@ -64,7 +64,7 @@ func answer(to http.ResponseWriter, status int, contentType, text string) {
 func (w *Witness) submit(to http.ResponseWriter, r *http.Request) {
 	line := ""
 
-	body, err := io.ReadAll(http.MaxBytesReader(to, r.Body, MaxSubmission))
+	body, err := io.ReadAll(http.MaxBytesReader(to, r.Body, maxSubmission))
 	if err == nil {
 		line, err = w.Add(r.Context(), string(body))
 	}

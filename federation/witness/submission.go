@@ -11,8 +11,8 @@ import (
 	"github.com/roster-mesh/roster/directory/checkpoint"
 )
 
-// MaxSubmission bounds the body of a submission, in bytes.
-const MaxSubmission = 16 << 10
+// maxSubmission bounds the body of a submission, in bytes.
+const maxSubmission = 16 << 10
 
 var errSubmission = errors.New("the body is no submission of C2SP tlog-witness")
 
@@ -35,8 +35,8 @@ func (s *Submission) Text() string {
 	return b.String() + "\n" + s.Checkpoint
 }
 
-// ParseSubmission reads the body of a request.
-func ParseSubmission(body string) (*Submission, error) {
+// parseSubmission reads the body of a request.
+func parseSubmission(body string) (*Submission, error) {
 	head, note, found := strings.Cut(body, "\n\n")
 	lines := strings.Split(head, "\n")
 	digits, isOld := strings.CutPrefix(lines[0], "old ")

@@ -109,7 +109,7 @@ func judge(note *checkpoint.Note, old uint64, proof []directory.Hash, last Taken
 // Add takes a checkpoint and returns this node's cosignature. Errors are those of the store, or say with
 // which status to answer.
 func (w *Witness) Add(ctx context.Context, body string) (line string, err error) {
-	submission, err := ParseSubmission(body)
+	submission, err := parseSubmission(body)
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, "%w", err)
 	}

@@ -199,7 +199,7 @@ func newFixture() *fixture {
 // post submits a body and returns the answer.
 func (f *fixture) post(body string) *httptest.ResponseRecorder {
 	to := httptest.NewRecorder()
-	f.Handler().ServeHTTP(to, httptest.NewRequest(http.MethodPost, PathSubmit, strings.NewReader(body)))
+	f.Handler().ServeHTTP(to, httptest.NewRequest(http.MethodPost, pathSubmit, strings.NewReader(body)))
 
 	return to
 }
@@ -325,7 +325,7 @@ func TestTheWitnessedLogsAreListed(t *testing.T) {
 	want := fmt.Sprintf("logs/v0\n\nvkey %s\nqpd 8640\n\nvkey %s\nqpd 1440\ncontact log@example\n", f.ledger.vkey(),
 		f.foreign.vkey())
 
-	if got := f.get(PathList); got.Body.String() != want || got.Header().Get("Content-Type") != typeText {
+	if got := f.get(pathList); got.Body.String() != want || got.Header().Get("Content-Type") != typeText {
 		t.Errorf("got %s", got.Body)
 	}
 }
@@ -402,7 +402,7 @@ func TestAWitnessWithoutItsDomainCosignsNothing(t *testing.T) {
 		t.Errorf("got %d %s", got.Code, got.Body)
 	}
 
-	large := f.post(strings.Repeat("x", MaxSubmission+1))
+	large := f.post(strings.Repeat("x", maxSubmission+1))
 	if body, _ := io.ReadAll(large.Body); large.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: got %d %s", large.Code, body)
 	}
