@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -27,10 +26,8 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 	for _, split := range []int{4, 3}[:directorytest.Sample(2, 1)] { // a domain torn apart; a whole one away
 		t.Run(fmt.Sprint(split), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := newPond(t)
+			inPond(t, func(t *testing.T, p *pond) {
 				p.populate(3, "alpha.test", "beta.test", "gamma.test")
-				defer p.drain()
 				t.Log("met in", within(t, 20*time.Second, "all see all", p.allSee(p.all)))
 
 				side := map[string]bool{}
@@ -61,10 +58,8 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 //
 // Requirement: MESH-006
 func TestAMessageReachesAllAndNothingUnverifiedIsPassedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
+	inPond(t, func(t *testing.T, p *pond) {
 		p.populate(3, "alpha.test", "beta.test", "gamma.test")
-		defer p.drain()
 
 		for _, f := range p.all {
 			f.mu.Lock()
@@ -115,11 +110,8 @@ func TestAMessageReachesAllAndNothingUnverifiedIsPassedOn(t *testing.T) {
 
 // Requirement: MESH-006
 func TestTheLatestOfAStreamWins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(1, "alpha.test", "beta.test")
-		defer p.drain()
-		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(1, "alpha.test", "beta.test")
 
 		for i := range 50 {
 			p.all[0].publish("pages", fmt.Append(nil, "page ", i))
@@ -145,12 +137,9 @@ func TestTheLatestOfAStreamWins(t *testing.T) {
 
 // Requirement: MESH-006
 func TestMessagesAndHeadsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(1, "alpha.test", "beta.test")
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(1, "alpha.test", "beta.test")
 		a, b := p.all[0], p.all[1]
-		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 
 		most := strings.Repeat("x", MaxMessage)
 		a.publish("big", []byte(most))
@@ -193,9 +182,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 //
 // Requirement: MESH-015
 func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		far := p.start(pondNode("beta.test", "1"), nil, nil)
 
 		var seeds []string
@@ -222,10 +209,8 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 //
 // Requirement: MESH-006
 func TestHeadsComeFromWhoSentThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
+	inPond(t, func(t *testing.T, p *pond) {
 		p.populate(1, "alpha.test", "beta.test", "gamma.test")
-		defer p.drain()
 		within(t, 3*time.Minute, "everybody has everybody's heads", func() bool {
 			for _, f := range p.all {
 				f.mu.Lock()

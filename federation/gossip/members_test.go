@@ -30,12 +30,9 @@ func TestAnImpersonatorNeverBecomesAMember(t *testing.T) {
 	for _, victim := range []string{"n1", "ghost"} {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := newPond(t)
-				p.populate(1, "alpha.test", "beta.test", "gamma.test")
-				defer p.drain()
+			inPond(t, func(t *testing.T, p *pond) {
+				p.gather(1, "alpha.test", "beta.test", "gamma.test")
 				honest := p.all
-				within(t, 20*time.Second, "all see all", p.allSee(honest))
 
 				name := pondNode("alpha.test", victim)
 
@@ -79,13 +76,10 @@ func TestAnImpersonatorNeverBecomesAMember(t *testing.T) {
 // Requirement: MESH-016
 func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
+	inPond(t, func(t *testing.T, p *pond) {
 		p.authorities.Stranger = "mallory.test"
-		p.populate(1, "alpha.test", "beta.test")
-		defer p.drain()
+		p.gather(1, "alpha.test", "beta.test")
 		honest := p.all
-		within(t, 20*time.Second, "both see both", p.allSee(honest))
 		seeds := []string{honest[0].address, honest[1].address}
 		p.start(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"), seeds, nil)
 		p.start(pondNode("mallory.test", "n1"), seeds, nil)
@@ -134,11 +128,8 @@ func TestALiarOnlyChangesHints(t *testing.T) {
 	for _, incarnation := range []int{1000, math.MaxUint32} {
 		t.Run(fmt.Sprint(incarnation), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := newPond(t)
-				p.populate(3, "alpha.test", "beta.test")
-				defer p.drain()
-				within(t, 20*time.Second, "all see all", p.allSee(p.all))
+			inPond(t, func(t *testing.T, p *pond) {
+				p.gather(3, "alpha.test", "beta.test")
 				liar := p.all[5]
 
 				unsettled := false
@@ -182,11 +173,8 @@ func TestALiarOnlyChangesHints(t *testing.T) {
 // Requirement: MESH-016
 func TestRumouredNodesAreNotBelieved(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(1, "alpha.test", "beta.test", "gamma.test")
-		defer p.drain()
-		within(t, 20*time.Second, "all see all", p.allSee(p.all))
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(1, "alpha.test", "beta.test", "gamma.test")
 
 		a, liar := p.all[0], p.all[2]
 		for i := range 500 {
@@ -219,10 +207,8 @@ func TestRumouredNodesAreNotBelieved(t *testing.T) {
 
 func TestAtMostThreeOfAnotherDomain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
+	inPond(t, func(t *testing.T, p *pond) {
 		p.populate(5, "alpha.test", "beta.test")
-		defer p.drain()
 		alpha, beta := p.all[:5], p.all[5:]
 		of := func(f *frog, domain string) (n int) {
 			for _, m := range f.Members() {
@@ -259,11 +245,8 @@ func TestAtMostThreeOfAnotherDomain(t *testing.T) {
 
 // A node that comes back elsewhere is found there, without a death in between.
 func TestANodeMayMove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(3, "alpha.test", "beta.test")
-		defer p.drain()
-		within(t, 20*time.Second, "all see all", p.allSee(p.all))
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(3, "alpha.test", "beta.test")
 		old := p.all[4]
 		must(t, old.Close())
 		p.all = slices.Delete(p.all, 4, 5)
@@ -291,15 +274,12 @@ func TestANodeMayMove(t *testing.T) {
 // it.
 func TestAPeeringThatEnds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-
+	inPond(t, func(t *testing.T, p *pond) {
 		var over atomic.Bool
 		a := p.start(pondNode("alpha.test", "n1"), nil, func(c *Config) {
 			c.Allow = func(id spiffeid.ID) bool { return id.TrustDomain() == c.Node.TrustDomain() || !over.Load() }
 		})
 		b := p.start(pondNode("beta.test", "n1"), []string{a.address}, nil)
-		defer p.drain()
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		a.publish("x", []byte("before"))
 		within(t, 10*time.Second, "b hears a", func() bool { return len(b.heard("before")) > 0 })

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -29,6 +30,17 @@ type pond struct {
 
 func newPond(t *testing.T) *pond {
 	return &pond{t: t, wire: gossiptest.NewNetwork()}
+}
+
+// inPond runs a test in a pond in virtual time.
+func inPond(t *testing.T, test func(t *testing.T, p *pond)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+
+		test(t, p)
+	})
 }
 
 // A frog is one node.
@@ -140,6 +152,13 @@ func (p *pond) populate(each int, domains ...string) {
 			}
 		}
 	}
+}
+
+// gather is populate, until all nodes are members.
+func (p *pond) gather(each int, domains ...string) {
+	p.t.Helper()
+	p.populate(each, domains...)
+	within(p.t, time.Minute, "all see all", p.allSee(p.all))
 }
 
 func (p *pond) drain() {

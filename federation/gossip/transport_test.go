@@ -94,12 +94,9 @@ func TestConfigIsJudged(t *testing.T) {
 // Sending never waits, whatever has become of the other end; packets that don't fit are
 // dropped; and a connection that goes nowhere is given up.
 func TestPacketsNeverBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(1, "alpha.test", "beta.test")
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(1, "alpha.test", "beta.test")
 		a, b := p.all[0], p.all[1]
-		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		time.Sleep(10 * time.Second)
 
 		before := a.dials(b)
@@ -136,12 +133,9 @@ func TestPacketsNeverBlock(t *testing.T) {
 // Requirement: TRUST-002
 func TestALinkEndsWithItsAuthority(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(1, "alpha.test", "beta.test")
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
+		p.gather(1, "alpha.test", "beta.test")
 		a, b := p.all[0], p.all[1]
-		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 		a.publish("x", []byte("before of a"))
 		b.publish("y", []byte("before of b"))
 		within(t, 10*time.Second, "both hear each other", func() bool {
@@ -163,9 +157,7 @@ func TestALinkEndsWithItsAuthority(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		b := p.start(pondNode("beta.test", "n1"), nil, nil)
 
@@ -217,9 +209,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 //
 // Requirement: MESH-006
 func TestAFloodDelaysNoOtherDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		loud := p.start(pondNode("beta.test", "loud"), nil, nil)
 		quiet := p.start(pondNode("gamma.test", "quiet"), nil, nil)
@@ -520,9 +510,7 @@ func (m *headsMesh) MergeHeads(_ spiffeid.ID, heads [][]byte) { *m.got = heads }
 //
 // Requirement: MESH-026
 func TestADomainIsReadAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 
 		const nodes, long = 12, 30 * time.Second
@@ -568,9 +556,7 @@ func TestADomainIsReadAtAPace(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestStreamsAreReadAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		junk := appendPart(nil, append([]byte{wirePushPull}, make([]byte, maxState-1)...))
 
@@ -604,9 +590,7 @@ func TestStreamsAreReadAtAPace(t *testing.T) {
 //
 // Requirement: MESH-016
 func TestAShortListOfVersionsEndsNoNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		victim := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		liar := p.start(pondNode("gamma.test", "n1"), nil, nil)
 
