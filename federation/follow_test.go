@@ -200,10 +200,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
-		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
-		b.origin.mesh = append(b.origin.mesh, gamma)
-		b.origin.listKeys(nil, b.alpha.keys)
+		g := b.addGamma(t)
 
 		rid := b.origin.register("agent", 600)
 		if err := g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,

@@ -79,6 +79,18 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 	return b
 }
 
+// addGamma returns a node of a third domain, a peer of both, to which alpha's mesh registrations go.
+func (b *bench) addGamma(t *testing.T) *site {
+	t.Helper()
+
+	g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+	b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+	b.origin.mesh = append(b.origin.mesh, gamma)
+	b.origin.listKeys(nil, b.alpha.keys)
+
+	return g
+}
+
 // giver is the node that beta asks.
 func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base: b.alpha.base} }
 

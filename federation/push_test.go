@@ -53,11 +53,8 @@ func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...stri
 func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
-		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		g := b.addGamma(t)
 		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
-		b.origin.mesh = append(b.origin.mesh, gamma)
-		b.origin.listKeys(nil, b.alpha.keys)
 		net := newGossipNet(t)
 		b.alpha.gossips(t, net, "10.1.0.1:7946", "10.1.0.2:7946")
 		b.beta.gossips(t, net, "10.1.0.2:7946", "10.1.0.1:7946")

@@ -129,11 +129,8 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
-		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		g := b.addGamma(t)
 		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
-		b.origin.mesh = append(b.origin.mesh, gamma)
-		b.origin.listKeys(nil, b.alpha.keys)
 		b.world.cut = func(from, to string) bool { return from == g.base && to == b.alpha.base }
 		defer b.beta.run(t)()
 		defer g.run(t)()

@@ -14,7 +14,7 @@ const (
 	queuedEach  = 64              // packets that wait for one node
 	contactIdle = 5 * time.Minute // after which a contact is removed
 	recentlyMet = 2 * time.Minute
-	retryMost   = 15 * time.Second // longest pause after failures
+	retryMost   = 15 * time.Second // longest pause between attempts to reach a node
 )
 
 // The rate limits of received bytes. Honest members of a pool of a hundred domains stay

@@ -53,7 +53,6 @@ type Timing struct {
 	ProbeTimeout time.Duration // 3 s
 	Gossip       time.Duration // between rounds while messages are waiting; 500 ms
 	PushPull     time.Duration // between exchanges of the full state with one member; 60 s
-	Rejoin       time.Duration // longest pause between attempts to join at an address; 15 s
 	Leave        time.Duration // longest wait of Close for the leave message to be sent; 2 s
 }
 
@@ -72,7 +71,6 @@ func (t Timing) withDefaults() Timing {
 		ProbeTimeout: cmp.Or(t.ProbeTimeout, 3*time.Second),
 		Gossip:       cmp.Or(t.Gossip, 500*time.Millisecond),
 		PushPull:     cmp.Or(t.PushPull, time.Minute),
-		Rejoin:       cmp.Or(t.Rejoin, 15*time.Second),
 		Leave:        cmp.Or(t.Leave, 2*time.Second),
 	}
 }
@@ -275,7 +273,7 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 		}
 	}
 
-	longest := g.cfg.Stretch(g.cfg.Timing.Rejoin)
+	longest := g.cfg.Stretch(retryMost)
 
 	// Half of the joins are left to seeds, so that many lost members don't keep them from being tried.
 	addresses := g.pool.due(now, longest, joinsAtOnce/2)
