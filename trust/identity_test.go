@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -142,6 +143,30 @@ func TestSourceFollowsFiles(t *testing.T) {
 	}
 
 	NewSource(first).Run(ctx, slog.Default()) // a fixed source's returns at once
+}
+
+// An expired SVID of files is reported with the reason for which the files brought no other.
+func TestAnExpiredSVIDNamesWhyThereIsNoOther(t *testing.T) {
+	ca, err := NewCA(alpha, time.Now())
+	must(t, err)
+
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node-key.pem")
+	must(t, WriteSVID(ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) {
+		c.NotAfter = time.Now().Add(-time.Second)
+	}), cert, key))
+
+	source, err := OpenFiles(cert, key)
+	must(t, err)
+	must(t, WriteSVID(issue(t, ca, "/roster/node/2"), cert, key))
+
+	if _, _, err := source.reload(); err == nil {
+		t.Fatal("another identity's SVID is taken")
+	}
+
+	if err := source.Err(); !errors.Is(err, errOtherID) || !strings.Contains(err.Error(), "SVID expired at") {
+		t.Errorf("the source says %v", err)
+	}
 }
 
 type counter struct {

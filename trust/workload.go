@@ -519,10 +519,8 @@ func (s *Source) Err() error {
 
 	err := fmt.Errorf("SVID expired at %s and no replacement is available", expiry.UTC().Format(time.RFC3339))
 
-	if s.api != nil {
-		if cause := s.api.Err(); cause != nil {
-			return fmt.Errorf("%w: %w", err, cause)
-		}
+	if cause := s.Trouble(); cause != nil {
+		return fmt.Errorf("%w: %w", err, cause)
 	}
 
 	return err

@@ -221,6 +221,17 @@ func TestWhoamiNamesTheIdentityOfTheToken(t *testing.T) {
 		}
 	}
 
+	expired := "eyJhbGciOiJFZERTQSJ9." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"`+certified.Identity+`","exp":1600000000}`)) + ".eA"
+	if err := os.WriteFile(file, []byte(expired), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	if code, _, errs := w.run("whoami", "--token-file", file); code != 12 ||
+		!strings.Contains(errs, "the token in "+file+" expired 2020-09-13T12:26:40Z") {
+		t.Errorf("of an expired token: exit code %d\n%s", code, errs)
+	}
+
 	if err := os.WriteFile(file, []byte("opaque"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -100,6 +100,11 @@ func (s *Session) describeToken(me *caller) error {
 		return cli.Failed(cli.ExitKey, "cannot use the token in %s: %w", file, err)
 	}
 
+	if now := time.Now(); !until.IsZero() && !now.Before(until) {
+		return cli.Failed(cli.ExitKey, "the token in %s expired %s, %s ago", file, cli.FormatTime(until),
+			cli.FormatAge(now.Sub(until))).WithHint("Get a new token.")
+	}
+
 	// Beside a certificate, a SPIFFE ID must be the same one.
 	if strings.HasPrefix(identity, "spiffe://") && me.Identity != "" && me.Identity != identity {
 		s.Note("The certificate is of %s, so the directory refuses requests with both.", me.Identity)

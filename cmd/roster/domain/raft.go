@@ -99,7 +99,7 @@ func writtenFormats(w apiclient.Written) string {
 
 func lastContact(console *cli.Console, peer apiclient.RaftPeer) string {
 	if peer.State == apiclient.RaftPeerSilent && peer.LastContact.IsZero() {
-		return "never in this leader term"
+		return "not since this leader was elected"
 	}
 
 	return console.Time(peer.LastContact)
