@@ -181,19 +181,24 @@ func (l *Log) cut(n uint64) {
 	}
 }
 
-// Append takes the entries that the owner has appended to the tree. It doesn't fail: an
-// entry that can't be written is missing from then on.
+// Append takes the entries that the owner has appended to the tree. It doesn't fail: while the disk is full, entries
+// wait in memory for Fill.
 func (l *Log) Append(entries ...Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	for _, e := range entries {
 		var err error
-		if l.have == l.size {
+
+		switch {
+		case l.have == l.size:
 			if err = l.extend(e); err == nil {
 				l.have++
 			}
-		} else { // kept for Fill
+		case l.entries.n == l.size:
+			// A write has failed, and no other copy of the entry may exist: the column keeps it until there is room.
+			err = l.entries.append(bundle(e))
+		default: // kept for Fill
 			_, err = l.entries.file.WriteAt(bundle(e), int64(l.size)*l.entries.width)
 		}
 

@@ -1,0 +1,104 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// While the disk is full, entries wait in memory and Sync says why, so that the owner's log is not cut. Once there is
+// room, the copy completes itself without another one, and what it writes survives a restart.
+//
+// Requirement: LOG-004
+func TestAFullDiskLosesNoEntry(t *testing.T) {
+	dir := t.TempDir()
+
+	log, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var owner Frontier
+
+	appendUpTo := func(size uint64) {
+		for owner.Size < size {
+			e := EntryOf(Statement, binary.BigEndian.AppendUint64(nil, owner.Size))
+			owner.Append(e)
+			log.Append(e)
+		}
+	}
+
+	tree := func() Tree { return Tree{Size: owner.Size, Root: owner.Root()} }
+
+	if err := log.Reset(Tree{}); err != nil {
+		t.Fatal(err)
+	}
+
+	appendUpTo(700)
+
+	// Every write to this device fails as one to a full disk.
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+
+	columns := append([]*column{log.entries}, log.hashes...)
+
+	var files []*os.File
+	for _, c := range columns {
+		files = append(files, c.file)
+		c.file = full
+	}
+
+	appendUpTo(3000)
+
+	if err := log.Sync(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("synced on a full disk: %v", err)
+	}
+
+	if err := log.Fill(tree(), log.Local); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("completed on a full disk: %v", err)
+	}
+
+	if _, missing := log.Missing(); !missing {
+		t.Error("nothing is missing on a full disk")
+	}
+
+	for i, c := range columns {
+		c.file = files[i]
+	}
+
+	appendUpTo(3100)
+
+	for range 2 {
+		if err := errors.Join(log.Fill(tree(), log.Local), log.Sync()); err != nil {
+			t.Fatal(err)
+		}
+
+		for index := range owner.Size {
+			if _, err := log.Prove(tree(), index); err != nil {
+				t.Fatalf("entry %d: %v", index, err)
+			}
+		}
+
+		// Once more, as after a restart.
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+
+		if log, err = Open(dir); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := log.Reset(tree()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
