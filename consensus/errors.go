@@ -29,6 +29,10 @@ var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member does
 
 var errDiskHangs = errors.New("the disk of this member's log does not answer")
 
+// ErrOtherState says that this member's log made another state than at most other members: a fault of its
+// disk or memory, or two releases that apply the log differently.
+var ErrOtherState = errors.New("this member's state is not that of the domain")
+
 // errLoneRestore says that this member alone has restored a backup.
 var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")
 

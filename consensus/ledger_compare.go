@@ -100,8 +100,8 @@ func (c *ledgerComparer) decide(others []Member) {
 		// The member that differed agrees now, or doesn't answer again.
 	case len(against) > len(with)+1:
 		// More than half of the members that answer contradict this one, itself counted.
-		c.member.life.fail(fmt.Errorf("this member's state is not that of the domain: %w than at %d of %d members "+
-			"that answer", differ, len(against), len(with)+len(against)))
+		c.member.life.fail(fmt.Errorf("%w: %w than at %d of %d members that answer", ErrOtherState, differ,
+			len(against), len(with)+len(against)))
 	case len(with) > 0 && c.member.cfg.Misconduct != nil:
 		for _, by := range against {
 			c.member.cfg.Misconduct(Misconduct{By: by.ID, Kind: badLedger, Err: differ})

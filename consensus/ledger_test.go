@@ -609,6 +609,10 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 
 		eventually(t, "the other one stops", func() bool { return d.nodes[follower].life.failure() != nil })
 
+		if err := d.nodes[follower].life.failure(); !errors.Is(err, ErrOtherState) {
+			t.Errorf("it stopped for another reason: %v", err)
+		}
+
 		epoch, _ := d.nodes[follower].Logs.Tree()
 		if _, _, err := d.nodes[follower].Logs.Log(epoch); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("it still serves its ledger: %v", err)

@@ -92,6 +92,9 @@ var ErrBackup = backup.ErrUnusable
 // ErrOtherHistory means that most of the domain's voters have another history than this node.
 var ErrOtherHistory = consensus.ErrOtherHistory
 
+// ErrOtherState means that most members have made another state of the domain's log than this node.
+var ErrOtherState = consensus.ErrOtherState
+
 // ErrDamaged means that a node's log or snapshots were altered after it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 

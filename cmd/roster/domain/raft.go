@@ -98,7 +98,7 @@ func writtenFormats(w apiclient.Written) string {
 }
 
 func lastContact(console *cli.Console, peer apiclient.RaftPeer) string {
-	if peer.State == apiclient.RaftPeerSilent && peer.LastContact.IsZero() {
+	if peer.LastContact.IsZero() {
 		return "not since this leader was elected"
 	}
 

@@ -251,6 +251,14 @@ func addRecoveryHint(failure *cli.Failure, cause error, cfg *config.Config) *cli
 			"(docs/runbooks.md#two-histories):", cfg.ConsensusDir())
 	}
 
+	// The same log makes the same state again, so a repaired disk alone doesn't help.
+	if errors.Is(cause, node.ErrOtherState) {
+		return failure.WithHint("Save a backup of the domain at another node. If this node runs another release "+
+			"than the others, install theirs. Then remove %s and start the node again while all other nodes of the "+
+			"domain are ready, and let it in with \"roster raft remove ID\" and \"roster raft admit ID\"; it copies "+
+			"the data from them (docs/runbooks.md#another-state):", cfg.ConsensusDir())
+	}
+
 	var entry *node.EntryError
 	if errors.As(cause, &entry) {
 		return failure.WithHint("If a newer release wrote the entry, start that one. Otherwise the key of a "+

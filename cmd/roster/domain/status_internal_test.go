@@ -1,14 +1,18 @@
 package domain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // A full disk is full, with a warning; only one of which nothing is known is unknown.
@@ -42,6 +46,34 @@ func TestAFullDiskIsFull(t *testing.T) {
 			if !strings.Contains(w.Detail, "make room") || !strings.HasSuffix(w.Next, " doctor --config FILE") {
 				t.Errorf("%s: the warning is no help: %+v", c.answer, w)
 			}
+		}
+	}
+}
+
+// A member of which the leader has received nothing yet has a last contact in words, not an empty one.
+//
+// Requirement: FLD-026
+func TestAMemberWithoutContactSaysSo(t *testing.T) {
+	for _, state := range []string{"unknown", apiclient.RaftPeerSilent} {
+		if got := lastContact(&cli.Console{}, apiclient.RaftPeer{State: state}); got == "" {
+			t.Errorf("the last contact of a member that is %s is empty", state)
+		}
+	}
+}
+
+// A node whose state is not that of the domain copies that of the others; its disk needs no repair.
+//
+// Requirement: LOG-003
+func TestAnotherStateIsCopiedFromTheOthers(t *testing.T) {
+	cause := fmt.Errorf("%w: the ledger differs", node.ErrOtherState)
+	failure := addRecoveryHint(cli.Failed(cli.ExitFailed, "the node failed: %w", cause).WithHint("Repair the disk"),
+		cause, &config.Config{Data: "data"})
+
+	for _, want := range []string{
+		"remove data/consensus", "raft remove ID", "raft admit ID", "runbooks.md#another-state",
+	} {
+		if !strings.Contains(failure.Hint, want) {
+			t.Errorf("the hint lacks %q: %s", want, failure.Hint)
 		}
 	}
 }
