@@ -155,6 +155,9 @@ func (i *inspector) confirmedDecision(from spiffeid.ID, decided state.Decision) 
 // entry of the log if it is committed here.
 func (i *inspector) answerDecision(request *message.DecisionRequest) *message.DecisionAnswer {
 	answer := &message.DecisionAnswer{Decision: i.replica.decision()}
+	if i.cfg.Bundles != nil {
+		answer.Bundles = i.cfg.Bundles()
+	}
 
 	var entry raft.Log
 	if request.Entry != 0 && request.Entry <= i.group.raft.AppliedIndex() &&

@@ -115,6 +115,9 @@ type Config struct {
 	// CheckBundle refuses a peer's bundle that another member found, unless this node has found the
 	// same one at the peer's bundle endpoint. It must not block. Nil accepts all.
 	CheckBundle func(peer spiffeid.TrustDomain, bundle []byte) error
+	// Bundles returns the directory.BundlesHash of the bundles that are in force on this node. It must not block.
+	// Nil confirms none to other members.
+	Bundles func() directory.Hash
 	// CheckAttestation refuses a signing key whose attestations don't hold. It must not block. Nil
 	// accepts all.
 	CheckAttestation func(signed.SigningKey) error

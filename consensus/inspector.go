@@ -408,7 +408,29 @@ func (i *inspector) checkSnapshot(from spiffeid.ID, next *state.State) error {
 			"confirms: %w", err)
 	}
 
+	i.proveBundles(from, had, next)
+
 	return nil
+}
+
+// proveBundles notes the refreshed bundles of peers in a snapshot that another voter has in force, or that an
+// operator's command has put in force. The others are held back (see CommandFeed.Proven).
+func (i *inspector) proveBundles(from spiffeid.ID, had, next *state.State) {
+	changes := next.BundlesSince(had)
+	if len(changes) == 0 {
+		return
+	}
+
+	all := directory.BundlesHash(next.Peerings().List())
+	confirmed := i.confirmed(from, &message.DecisionRequest{}, func(answer *message.DecisionAnswer) bool {
+		return answer.Bundles == all
+	})
+
+	for _, change := range changes {
+		if confirmed || next.OrdersBundle(change, i.deciding(had, next)) {
+			i.replica.Commands.prove(change.Was.Domain, change.Next)
+		}
+	}
 }
 
 // proven returns nil if operators' proofs lead from the decisions that this member had to those of a
@@ -432,7 +454,12 @@ func (i *inspector) proven(had, next *state.State) error {
 		}
 	}
 
-	return next.CheckDecided(had, func(command *state.Command) error {
+	return next.CheckDecided(had, i.deciding(had, next))
+}
+
+// deciding returns the check of the commands of decisions that lead from one state to that of a snapshot.
+func (i *inspector) deciding(had, next *state.State) func(*state.Command) error {
+	return func(command *state.Command) error {
 		// A command is judged by the policy that it names: this member's, or that of the snapshot.
 		judged := had
 		if command.Origin.Policy == policyVersion(next) {
@@ -442,7 +469,7 @@ func (i *inspector) proven(had, next *state.State) error {
 		change, _ := command.Change()
 
 		return i.checkDecided(judged, had, change, command)
-	})
+	}
 }
 
 // checkDecided checks a command that put a peering or an admission in force.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -558,6 +559,90 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 				return d.nodes[0].messenger.post(t.Context(), d.members[2], decisionPath, &message.DecisionRequest{},
 					&answer) == nil
 			})
+		}
+	})
+}
+
+// A bundle of a peer that a snapshot brings is proven if another voter than the sender has it in force, or if an
+// operator has ordered it. Otherwise the member holds it back, and takes the snapshot.
+//
+// Requirement: SEC-012
+func TestABundleInASnapshotIsProvenOrHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inForce atomic.Value // on all members
+
+		inForce.Store(directory.Hash{})
+
+		d := newDomain(t, 3, func(cfg *Config) {
+			cfg.Bundles = func() directory.Hash { return inForce.Load().(directory.Hash) }
+		})
+		d.ready()
+
+		peering := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte("old"),
+			Endpoint: directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}}
+		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
+			t.Fatal(err)
+		}
+
+		frozen := func() *state.State {
+			d.settled()
+			d.nodes[0].Replica.mu.Lock()
+			defer d.nodes[0].Replica.mu.Unlock()
+
+			return must(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+		}
+		before := frozen()
+
+		if err := d.nodes[0].SetBundle(t.Context(), beta, []byte("old"), []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+
+		refreshed := frozen()
+
+		peering.Bundle = []byte("ordered")
+		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
+			t.Fatal(err)
+		}
+
+		ordered := frozen()
+		has := func(s *state.State) directory.Hash { return directory.BundlesHash(s.Peerings().List()) }
+
+		for name, c := range map[string]struct {
+			next   *state.State
+			voters directory.Hash
+			proven bool
+			bundle string
+			want   bool
+		}{
+			"another voter has it":  {refreshed, has(refreshed), true, "new", true},
+			"no other voter has it": {refreshed, has(before), true, "new", false},
+			"ordered":               {ordered, has(before), true, "ordered", true},
+			"ordered, unproven":     {ordered, has(before), false, "ordered", false},
+		} {
+			inForce.Store(c.voters)
+
+			cfg := *d.nodes[0].cfg
+			cfg.CheckOperator = func(directory.OperatorCommand) error {
+				if c.proven {
+					return nil
+				}
+
+				return errors.New("no proof")
+			}
+
+			away := inspector{member: &member{cfg: &cfg, group: d.nodes[0].group, replica: &Replica{state: before}},
+				confirmed: d.nodes[0].peers.confirmed}
+			if err := away.checkSnapshot(d.members[1].ID, c.next); err != nil {
+				t.Errorf("%s: the snapshot is refused: %v", name, err)
+			}
+
+			if is := away.replica.Commands.Proven(beta, []byte(c.bundle)); is != c.want {
+				t.Errorf("%s: it is proven: %t", name, is)
+			}
+		}
+
+		if !d.nodes[1].Commands.Proven(beta, []byte("ordered")) {
+			t.Error("the bundle of a command in the log is not proven")
 		}
 	})
 }

@@ -122,10 +122,10 @@ type CommandFeed struct {
 	mu      sync.Mutex // guards the fields below
 	recent  []directory.OperatorCommand
 	size    int
-	newest  uint64                    // number of the last command of the domain, as applied here
-	checked uint64                    // up to which its reader has asked for the commands
-	inState uint64                    // up to which the commands came in a snapshot, at most
-	bundles []*directory.BundleChange // of peers, that a snapshot brought since the reader asked
+	newest  uint64 // number of the last command of the domain, as applied here
+	checked uint64 // up to which its reader has asked for the commands
+	inState uint64 // up to which the commands came in a snapshot, at most
+	proven  map[spiffeid.TrustDomain]directory.Hash
 	// renumbered says that a snapshot came since the reader asked: commands behind it may have numbers
 	// that others had before.
 	renumbered bool
@@ -142,8 +142,6 @@ type News struct {
 	// InState is the number up to which commands may be absent because a snapshot has their effect.
 	// Those absent with higher numbers were applied here, and the feed had no room for them.
 	InState uint64
-	// Bundles are the changes of peers' bundles that came in a snapshot, without a command.
-	Bundles []*directory.BundleChange
 }
 
 // After returns the commands with higher numbers than that, up to which the caller has checked them. If
@@ -158,8 +156,7 @@ func (f *CommandFeed) After(number uint64) News {
 
 	f.renumbered = false
 	f.checked = max(f.checked, number)
-	news := News{After: number, Newest: f.newest, InState: f.inState, Bundles: f.bundles}
-	f.bundles = nil
+	news := News{After: number, Newest: f.newest, InState: f.inState}
 
 	for _, command := range f.recent {
 		if command.Number > number {
@@ -171,14 +168,13 @@ func (f *CommandFeed) After(number uint64) News {
 }
 
 // restored notes that a snapshot has the effect of the domain's commands up to a number, which is
-// lower than before if a backup was restored, and has brought bundles of peers.
-func (f *CommandFeed) restored(number uint64, bundles []*directory.BundleChange) {
+// lower than before if a backup was restored.
+func (f *CommandFeed) restored(number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
 	f.newest, f.inState, f.checked = number, number, min(f.checked, number)
 	f.renumbered = true
-	f.bundles = append(f.bundles, bundles...)
 
 	f.recent = slices.DeleteFunc(f.recent, func(command directory.OperatorCommand) bool {
 		if command.Number > number {
@@ -189,6 +185,33 @@ func (f *CommandFeed) restored(number uint64, bundles []*directory.BundleChange)
 	})
 }
 
+// Proven reports whether a peer's bundle may be in force as it is in the state: a command in the log has put it there,
+// a restored backup, or a snapshot whose bundles another voter has in force. A bundle that one member alone brought in
+// a snapshot has to be confirmed at its endpoint.
+func (f *CommandFeed) Proven(peer spiffeid.TrustDomain, bundle []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	return f.proven[peer] == directory.HashOf(bundle)
+}
+
+// prove has Proven report a bundle of a peer.
+func (f *CommandFeed) prove(peer spiffeid.TrustDomain, bundle []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	f.note(peer, bundle)
+}
+
+// note is prove. The caller holds the lock.
+func (f *CommandFeed) note(peer spiffeid.TrustDomain, bundle []byte) {
+	if f.proven == nil {
+		f.proven = map[spiffeid.TrustDomain]directory.Hash{}
+	}
+
+	f.proven[peer] = directory.HashOf(bundle)
+}
+
 // add adds the commands of a log entry. newest is the domain's count after it.
 func (f *CommandFeed) add(applied []directory.OperatorCommand, index, newest uint64) {
 	f.mu.Lock()
@@ -197,6 +220,12 @@ func (f *CommandFeed) add(applied []directory.OperatorCommand, index, newest uin
 	f.newest = newest
 
 	for _, command := range applied {
+		if command.Bundle != nil {
+			f.note(command.Bundle.Was.Domain, command.Bundle.Next)
+		} else if command.Peering != nil {
+			f.note(command.Peering.Next.Domain, command.Peering.Next.Bundle)
+		}
+
 		command.Index, command.Again = index, index <= f.logged
 		f.recent = append(f.recent, command)
 		f.size += sizeOf(command)

@@ -376,7 +376,7 @@ func TestAFeedIsBounded(t *testing.T) {
 		t.Error("commands that were applied here count as those of a snapshot")
 	}
 
-	feed.restored(50_000, nil)
+	feed.restored(50_000)
 
 	feed.logged = 7
 	feed.add([]directory.OperatorCommand{{Number: 50_000}}, 7, 50_000)
@@ -387,13 +387,10 @@ func TestAFeedIsBounded(t *testing.T) {
 	}
 
 	feed = CommandFeed{}
-	feed.restored(49_000, []*directory.BundleChange{{Next: []byte("1")}})
-	feed.restored(50_000, []*directory.BundleChange{{Next: []byte("2")}})
+	feed.restored(50_000)
 
 	if news := feed.After(40_000); len(news.Commands) != 0 || news.Newest != 50_000 || news.InState != 50_000 {
 		t.Error("the commands of a snapshot are not counted")
-	} else if len(news.Bundles) != 2 || len(feed.After(50_000).Bundles) != 0 {
-		t.Errorf("the bundles of two snapshots are %v", news.Bundles)
 	}
 }
 
@@ -412,7 +409,7 @@ func TestAFeedBeginsAgainAfterARestore(t *testing.T) {
 	// Up to a lower number than that of before, and up to a higher one.
 	for _, until := range []uint64{20, 120} {
 		feed.After(100)
-		feed.restored(10, nil)
+		feed.restored(10)
 
 		for n := uint64(11); n <= until; n++ {
 			add(n)

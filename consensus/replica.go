@@ -183,9 +183,15 @@ func (r *Replica) replace(next *state.State) error {
 		return err
 	}
 
-	bundles := next.BundlesSince(r.state)
+	// The bundles of a backup are those of its time. A member that starts has had no state.
+	if before.Epoch != 0 && next.Restored(r.state) {
+		for _, peering := range next.Peerings().List() {
+			r.Commands.prove(peering.Domain, peering.Bundle)
+		}
+	}
+
 	r.state = next
-	r.Commands.restored(next.History().Commands(), bundles)
+	r.Commands.restored(next.History().Commands())
 	r.publishPolicy()
 	r.notifyChanged()
 	r.notifyAgreed()

@@ -2,6 +2,8 @@ package directory
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -199,4 +201,20 @@ func (p Peering) Equal(peering Peering) bool {
 		p.Endpoint == peering.Endpoint && p.Export.Equal(peering.Export) && p.Import.Equal(peering.Import) &&
 		bytes.Equal(p.Bundle, peering.Bundle) &&
 		slices.Equal(p.Addresses, peering.Addresses) && slices.Equal(p.Gossip, peering.Gossip)
+}
+
+// BundlesHash returns the hash of the bundles of peers that have a bundle endpoint, at which nodes refresh them.
+func BundlesHash(peerings []Peering) Hash {
+	all := sha256.New()
+
+	for _, peering := range slices.SortedFunc(slices.Values(peerings), func(a, b Peering) int {
+		return strings.Compare(a.Domain.Name(), b.Domain.Name())
+	}) {
+		if live := peering.State == PeeringActive || peering.State == PeeringFrozen; live && !peering.Endpoint.IsZero() {
+			bundle := sha256.Sum256(peering.Bundle)
+			_, _ = fmt.Fprintf(all, "%s %x\n", peering.Domain.Name(), bundle)
+		}
+	}
+
+	return Hash(all.Sum(nil))
 }

@@ -41,7 +41,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			invalid, unchecked, asked := 0, 0, 0
+			invalid, unchecked, confirmed, asked := 0, 0, 0, 0
 
 			j := &bundleJudge{
 				found: func(*directory.BundleChange) bool { return c.found },
@@ -51,12 +51,14 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 					return c.answers[min(asked, len(c.answers))-1]
 				},
 				trail: trail, log: slog.New(slog.DiscardHandler), invalid: func() { invalid++ },
+				holds:     func(*directory.BundleChange) bool { return false },
+				confirmed: func(*directory.BundleChange) { confirmed++ },
 				unchecked: func() { unchecked++ }, pause: time.Second, during: time.Minute,
 			}
 			if c.full {
 				j.add(&directory.BundleChange{}) // the queue has no room
 			} else {
-				j.judge(t.Context(), &directory.BundleChange{})
+				j.judge(t.Context(), bundleCheck{BundleChange: &directory.BundleChange{}})
 			}
 
 			if err := trail.Close(); err != nil {
@@ -65,6 +67,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 
 			tail, err := audit.ReadTail(path, time.Now())
 			if err != nil || invalid != c.invalid || unchecked != c.unchecked ||
+				confirmed+invalid+unchecked != 1 ||
 				len(tail.Suspect) != c.invalid+c.unchecked {
 				t.Errorf("%s: %d invalid, %d unchecked, %d suspect lines, %v", name, invalid, unchecked,
 					len(tail.Suspect), err)

@@ -168,28 +168,39 @@ const (
 	bundleJudgeTime = 2 * time.Minute  // until when the nodes of an endpoint may differ
 	bundleAttempt   = 15 * time.Second // one question to an endpoint
 	bundlePause     = 10 * time.Second
+	bundleAgain     = time.Minute // until the next check of a bundle that is held back
 )
 
 // A bundleJudge asks the endpoint of a peer, authenticated by the bundle before, for each bundle that
 // the domain has taken in its place. Nothing else shows that a member found it there: the leader may
-// have made it. It reports a bundle that the endpoint doesn't have, and changes nothing.
+// have made it. It reports a bundle that the endpoint doesn't have. One that is held back is asked for until the
+// endpoint has it, and then put in force.
 type bundleJudge struct {
 	found     func(change *directory.BundleChange) bool // by this node, lately
 	confirm   func(ctx context.Context, change *directory.BundleChange) error
+	holds     func(change *directory.BundleChange) bool // whether the bundle waits for a confirmation
+	confirmed func(change *directory.BundleChange)      // puts such a bundle in force
 	trail     *audit.Log
 	log       *slog.Logger
 	invalid   func() // counts bundles that the endpoint doesn't have
 	unchecked func() // counts changes that could not be checked
 
 	pause, during time.Duration
-	waiting       chan *directory.BundleChange
+	waiting       chan bundleCheck
+}
+
+// A bundleCheck is a change to be checked. Once it was reported, it is asked for once a minute.
+type bundleCheck struct {
+	*directory.BundleChange
+
+	reported bool
 }
 
 // add has a change checked.
 func (j *bundleJudge) add(change *directory.BundleChange) {
 	select {
 	// The recorder of commands must not wait for endpoints.
-	case j.waiting <- change:
+	case j.waiting <- bundleCheck{BundleChange: change}:
 	default:
 		j.unchecked()
 		j.log.Error("bundles of peers were replaced faster than this node could check them; a member's key may be "+
@@ -216,23 +227,45 @@ func (j *bundleJudge) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case change := <-j.waiting:
+		case check := <-j.waiting:
 			all.Go(func() {
-				defer func() { <-free }()
+				j.judge(ctx, check)
+				<-free
 
-				j.judge(ctx, change)
+				if j.holds(check.BundleChange) {
+					j.again(ctx, check.BundleChange)
+				}
 			})
 		}
 	}
 }
 
+// again has a change checked again after a while that is held back.
+func (j *bundleJudge) again(ctx context.Context, change *directory.BundleChange) {
+	select {
+	case <-time.After(bundleAgain):
+	case <-ctx.Done():
+		return
+	}
+
+	if !j.holds(change) {
+		return
+	}
+
+	select {
+	case j.waiting <- bundleCheck{change, true}:
+	case <-ctx.Done():
+	}
+}
+
 // judge asks until the endpoint has the bundle, or for a while.
-func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange) {
-	until := time.Now().Add(j.during)
+func (j *bundleJudge) judge(ctx context.Context, check bundleCheck) {
+	change, until := check.BundleChange, time.Now().Add(j.during)
 
 	for other := error(nil); ; {
 		// This node has fetched the same bundle by itself, which is proof enough.
 		if j.found(change) {
+			j.confirmed(change)
 			return
 		}
 
@@ -241,7 +274,12 @@ func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange)
 
 		cancel()
 
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
+			j.confirmed(change)
+			return
+		}
+
+		if ctx.Err() != nil || check.reported {
 			return
 		}
 

@@ -123,6 +123,7 @@ type Node struct {
 	agreements *peering.Agreements
 	attester   *attester
 	keeper     *peering.BundleKeeper
+	judge      *bundleJudge
 	orders     *orders
 	misconduct *misconductReporter
 	removals   removals // of peerings, of late

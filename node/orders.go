@@ -249,11 +249,6 @@ func (r *commandRecorder) recordNews(news consensus.News, epoch uint64) uint64 {
 
 	r.missed(epoch, last+1, news.Newest, news.InState)
 
-	// No command proves the bundles that a snapshot brought, so they are checked as those of commands are.
-	for _, change := range news.Bundles {
-		r.bundle(change)
-	}
-
 	return news.Newest
 }
 

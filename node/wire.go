@@ -351,7 +351,11 @@ func (n *Node) wireTrust() (err error) {
 		Client: func(former directory.Peering) (*http.Client, func(), error) {
 			return stranger(n.net, former, n.source)
 		},
-		Removal:     n.removals.of,
+		Removal: n.removals.of,
+		Proven: func(peer spiffeid.TrustDomain, bundle []byte) bool {
+			return n.store.Commands.Proven(peer, bundle)
+		},
+		Judge:       func(change *directory.BundleChange) { n.judge.add(change) },
 		Changed:     n.policy.Reconsider, // a peer's identities see the exports to their domain
 		ReplaceFile: ReplaceFile,
 		Logger:      n.log,
@@ -402,6 +406,7 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	cfg.CheckOperator = n.orders.CheckCommand
 	cfg.Misconduct = n.misconduct.report
 	cfg.CheckFarewell = n.orders.CheckFarewell
+	cfg.Bundles = n.agreements.BundlesInForce
 	n.logs = n.witnessedLogs()
 	cfg.CheckCheckpoint = n.checkCheckpoint
 
@@ -494,18 +499,18 @@ func startAttester(n *Node) {
 // startCommandAudit starts the checks of changed bundles, at their sources, and of operators'
 // commands, as members find them in the log.
 func startCommandAudit(n *Node, sources bundleSources) {
-	judge := &bundleJudge{
+	n.judge = &bundleJudge{
 		found:   func(change *directory.BundleChange) bool { return n.keeper.Found(change.Was.Domain, change.Next) },
-		confirm: sources.confirm,
-		trail:   n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
+		confirm: sources.confirm, holds: n.agreements.Holds, confirmed: n.agreements.Confirm,
+		trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
 		unchecked: n.metrics.Unchecked.WithLabelValues(metrics.MissedEndpoint).Inc,
-		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan *directory.BundleChange, bundlesWait),
+		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan bundleCheck, bundlesWait),
 	}
-	n.life.loop("check of peers' bundles", judge.run)
+	n.life.loop("check of peers' bundles", n.judge.run)
 
 	recorder := &commandRecorder{
 		store: n.store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
-		unchecked: n.metrics.Unchecked, bundle: judge.add, removals: &n.removals,
+		unchecked: n.metrics.Unchecked, bundle: n.judge.add, removals: &n.removals,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 	n.life.loop("audit head", func(ctx context.Context) { pinAuditHeads(ctx, n.store, n.trail, n.log) })

@@ -115,6 +115,7 @@ type DecisionRequest struct {
 type DecisionAnswer struct {
 	Decision state.Decision `cbor:"1,keyasint"`
 	Entry    directory.Hash `cbor:"2,keyasint,omitzero"` // SHA-256 of the entry, if it is applied and not dropped yet
+	Bundles  directory.Hash `cbor:"3,keyasint,omitzero"` // of peers, in force on the voter: directory.BundlesHash
 }
 
 // A CommandRequest asks a voter whether it would acknowledge an operator's command.

@@ -217,23 +217,43 @@ func decidedOf(peering directory.Peering) directory.Peering {
 }
 
 // BundlesSince returns the changes of peers' bundles between had and s, of a snapshot: those that nodes
-// refresh at an endpoint, which no command in the snapshot proves. A restored backup has none, because its
-// bundles are those of its time.
+// refresh at an endpoint. A restored backup has none, because its bundles are those of its time. Was has the
+// endpoint of s.
 func (s *State) BundlesSince(had *State) (changes []*directory.BundleChange) {
 	if s.Restored(had) {
 		return nil
 	}
 
 	for _, peering := range s.peers.List() {
-		was := had.peers.byDomain[peering.Domain]
-
-		// A bundle that came with a new endpoint is of the operator's command that set both.
-		if !was.Endpoint.IsZero() && was.Endpoint == peering.Endpoint && !bytes.Equal(was.Bundle, peering.Bundle) {
+		before, known := had.peers.byDomain[peering.Domain]
+		if known && !peering.Endpoint.IsZero() && !bytes.Equal(before.Bundle, peering.Bundle) {
+			was := peering
+			was.Bundle = before.Bundle
 			changes = append(changes, &directory.BundleChange{Was: was, Next: peering.Bundle})
 		}
 	}
 
 	return changes
+}
+
+// OrdersBundle reports whether the newest command of an operator on a peering, which check accepts, has put the
+// bundle of a change in force.
+func (s *State) OrdersBundle(change *directory.BundleChange, check func(*Command) error) bool {
+	steps := s.decided["peer "+change.Was.Domain.Name()]
+	if len(steps) == 0 {
+		return false
+	}
+
+	var ordered []byte
+
+	switch first := &steps[0]; {
+	case first.Peer != nil:
+		ordered = first.Peer.Bundle
+	case first.Amend != nil:
+		ordered = first.Amend.Peer.Bundle
+	}
+
+	return bytes.Equal(ordered, change.Next) && check(&steps[0]) == nil
 }
 
 // sameProof reports whether two commands are of one request of an operator.

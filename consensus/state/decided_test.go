@@ -146,15 +146,23 @@ func TestBundlesOfASnapshotAreToBeChecked(t *testing.T) {
 		t.Errorf("changed are %+v", changes)
 	}
 
-	moved := d.againRead()
-	other := moved.peers.byDomain[beta]
-	other.Endpoint.URL = "https://other.test/bundle"
-	moved.peers.byDomain[beta] = other
+	// A bundle that an operator's command has put in force needs its proof.
+	byOperator := Command{Peer: &peering, Origin: operatorOrigin("/peer/again")}
+	byOperator.Peer.Bundle = []byte("of the operator again")
+	d.applies(3, byOperator)
+
+	ordered := d.againRead()
+	for name, check := range map[string]error{"proven": nil, "forged": errors.New("not proven")} {
+		is := ordered.OrdersBundle(ordered.BundlesSince(next)[0], func(*Command) error { return check })
+		if is != (check == nil) || next.OrdersBundle(changes[0], func(*Command) error { return check }) {
+			t.Errorf("%s: the operator's command orders the bundle: %t", name, is)
+		}
+	}
 
 	restored := d.againRead()
 	restored.history.epoch++
 
-	for name, s := range map[string]*State{"the same": had, "another endpoint": moved, "a backup": restored} {
+	for name, s := range map[string]*State{"the same": had, "a backup": restored} {
 		if changes := s.BundlesSince(had); len(changes) != 0 {
 			t.Errorf("%s: changed are %+v", name, changes)
 		}

@@ -55,6 +55,10 @@ type Config struct {
 	// Removal returns the request by which an operator has ended the peering with a domain; nil if it is not
 	// known here.
 	Removal func(spiffeid.TrustDomain) *directory.OperatorRequest
+	// Proven reports whether a peer's bundle, as the domain has it, may be in force although this node had another.
+	Proven func(peer spiffeid.TrustDomain, bundle []byte) bool
+	// Judge has a bundle confirmed at its endpoint that waits for that. It must not block. Confirm ends the wait.
+	Judge func(change *directory.BundleChange)
 	// Changed is called after an agreement has changed.
 	Changed func()
 	// ReplaceFile writes a file so that a reader sees either the old or the new contents.
@@ -68,14 +72,23 @@ type Agreements struct {
 	last  []directory.Peering // of the last run; not changed after Load
 	store Consensus           // set before Run
 
-	mu    sync.Mutex                         // guards ended
-	ended map[spiffeid.TrustDomain]time.Time // until when former peers are shown
+	recheck chan struct{} // a bundle was confirmed
+
+	mu      sync.Mutex                         // guards the fields below
+	ended   map[spiffeid.TrustDomain]time.Time // until when former peers are shown
+	inForce map[spiffeid.TrustDomain]directory.Peering
+	held    map[spiffeid.TrustDomain]*directory.BundleChange
 }
 
 // Load returns the agreements of the node's last run, with the bundles of the peers in force.
 // Begin must be called before any other method.
 func Load(cfg Config) (*Agreements, error) {
-	a := &Agreements{cfg: cfg, ended: map[spiffeid.TrustDomain]time.Time{}}
+	a := &Agreements{
+		cfg: cfg, recheck: make(chan struct{}, 1),
+		ended:   map[spiffeid.TrustDomain]time.Time{},
+		inForce: map[spiffeid.TrustDomain]directory.Peering{},
+		held:    map[spiffeid.TrustDomain]*directory.BundleChange{},
+	}
 
 	return a, a.load()
 }
@@ -114,7 +127,10 @@ func (a *Agreements) Run(ctx context.Context) {
 				})
 			}
 
-			known[peering.Domain] = peering
+			// Looked at again until its bundle is confirmed.
+			if !a.isHeld(peering.Domain) {
+				known[peering.Domain] = peering
+			}
 		}
 
 		if changed {
@@ -125,6 +141,7 @@ func (a *Agreements) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-agreed:
+		case <-a.recheck:
 		}
 	}
 }

@@ -89,6 +89,7 @@ func loadWith(t *testing.T, store peering.Consensus, dir string,
 
 	agreements, err := peering.Load(peering.Config{
 		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+		Proven: func(spiffeid.TrustDomain, []byte) bool { return true },
 		Client: client,
 		Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
 			return &directory.OperatorRequest{Proof: "a.b.c"}

@@ -275,6 +275,7 @@ func TestChangesAreFollowedOnce(t *testing.T) {
 		agreements, err := peering.Load(peering.Config{
 			Dir: dir, Bundles: held, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
 			Changed: func() { notices++ },
+			Proven:  func(spiffeid.TrustDomain, []byte) bool { return true },
 			Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
 				return &directory.OperatorRequest{Proof: "a.b.c"}
 			},

@@ -22,6 +22,7 @@ func (a *Agreements) keep(peering directory.Peering) (left bool) {
 	name := peering.Domain.Name()
 	if peering.State == directory.PeeringTerminated || peering.State == directory.PeeringPending {
 		a.cfg.Bundles.Remove(peering.Domain)
+		a.forget(peering.Domain)
 
 		err := os.Remove(a.file(peering))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -32,10 +33,15 @@ func (a *Agreements) keep(peering directory.Peering) (left bool) {
 		return err == nil && peering.State == directory.PeeringTerminated
 	}
 
+	// The bundle before stays in force and on disk, so that a restart does not put an unconfirmed one in force.
+	peering.Bundle = a.confirmed(peering)
+
 	if err := a.cfg.Bundles.Set(peering.Domain, peering.Bundle); err != nil {
 		a.cfg.Logger.Error("a peer's bundle is not usable; the last good one stays", "peer", name, "err", err)
 		return false
 	}
+
+	a.note(peering)
 
 	if err := a.write(peering); err != nil {
 		a.cfg.Logger.Error("a peer can't be kept on disk", "peer", name, "err", err)
@@ -69,6 +75,8 @@ func (a *Agreements) load() error {
 		if err := a.cfg.Bundles.Set(peering.Domain, peering.Bundle); err != nil {
 			return fmt.Errorf("%s: %w", a.file(peering), err)
 		}
+
+		a.note(peering)
 	}
 
 	a.last = peerings
