@@ -405,13 +405,17 @@ func (a auditedBackups) Restore(
 }
 
 // auditRefusal records that a change or an operator's request was refused before it came
-// to a change.
+// to a change. An operator's read that finds nothing, as a peer without evidence, is not refused.
 func (s *Server) auditRefusal(call *request.Call, route *route, err error) {
 	status := problem.Explain(err).Rule().Status
 	level := route.who.level
 
 	audited := level == levelIdentified || level == levelOperator || route.who.calls
 	if s.cfg.AuditLog == nil || call.Audited || !audited || status >= http.StatusInternalServerError {
+		return
+	}
+
+	if level == levelOperator && route.method == http.MethodGet && status == http.StatusNotFound {
 		return
 	}
 

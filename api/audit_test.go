@@ -61,6 +61,35 @@ func TestOperatorsAreAudited(t *testing.T) {
 	}
 }
 
+// innocent is a node without evidence against a peer.
+type innocent struct{ quietOperator }
+
+func (innocent) Evidence(spiffeid.TrustDomain, string) ([]byte, error) {
+	return nil, directory.Refuse(directory.NotFound, "no evidence")
+}
+
+// An operator's read that finds nothing has no line of a refusal; one by another caller has.
+//
+// Requirement: TRUST-015
+func TestAReadThatFindsNothingIsNotRefused(t *testing.T) {
+	var trail invocationTrail
+
+	s := newTestServer(t, func(cfg *Config) { cfg.AuditLog, cfg.Operator = &trail, innocent{} })
+
+	const path = "/v1/operator/peers/evidence?domain=beta.test"
+	wantStatus(t, ask(t, s, "/ops/operator", "GET", path, ""), 404)
+
+	if len(trail.lines) != 0 {
+		t.Errorf("the lines are %+v", trail.lines)
+	}
+
+	wantStatus(t, ask(t, s, "/agents/other", "GET", path, ""), 403)
+
+	if len(trail.lines) != 1 || trail.lines[0].Action != "peer.read" {
+		t.Errorf("the lines are %+v", trail.lines)
+	}
+}
+
 // A snapshot is all that there is: no token is good for it, as for no change of an
 // operator's.
 //
