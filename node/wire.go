@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
@@ -357,7 +358,7 @@ func (n *Node) wireTrust() (err error) {
 		},
 		Judge:       func(change *directory.BundleChange) { n.judge.add(change) },
 		Changed:     n.policy.Reconsider, // a peer's identities see the exports to their domain
-		ReplaceFile: ReplaceFile,
+		ReplaceFile: durable.WriteFile,
 		Logger:      n.log,
 	})
 	if err != nil {
@@ -433,6 +434,12 @@ func (n *Node) wireConsensus(ln net.Listener, env *Env) error {
 	}
 
 	n.store = store
+
+	// The data directory is this process's own from here on.
+	if err := durable.Clean(n.cfg.Data); err != nil {
+		n.log.Warn("what a crash left of writes stays in the data directory", "path", n.cfg.Data, "err", err)
+	}
+
 	n.outbound.members = store.RaftPeers
 	n.agreements.Begin(store)
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })

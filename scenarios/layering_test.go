@@ -170,7 +170,7 @@ var layers = map[string][]string{
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
 		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port", "limit",
-		"directory/checkpoint", "directory/ledger"},
+		"directory/checkpoint", "directory/durable", "directory/ledger"},
 	// rooms of node
 	"node/memory": {},
 	// exports traces
