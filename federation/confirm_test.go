@@ -817,6 +817,75 @@ func TestOneNodeWithholdsNoPrivateStream(t *testing.T) {
 	})
 }
 
+// A page that is stored counts as applied, although the end of a repeated pull fails behind it. That end is repeated.
+//
+// Requirement: SEC-019
+func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		rid := b.origin.register("agent", 36000)
+
+		stop := b.beta.run(t)
+		eventually(t, time.Minute, "in step", b.inStep)
+		time.Sleep(time.Minute)
+		stop()
+
+		b.says(b.nodes[2], func(p *signed.Page) {
+			p.To, p.At = p.At+1, p.At+1
+			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
+				H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
+		})
+		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
+		must(t, b.hearKeys(func() {}))
+
+		origin := b.beta.origins.Get(alpha)
+		page, err := b.nodes[0].publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
+		must(t, err)
+
+		// The disk hangs once the page is written: the end of the pull asks for the keys whose entries go.
+		hangs, began := make(chan struct{}), make(chan struct{})
+		stopHanging := sync.OnceFunc(func() { close(hangs) })
+		defer stopHanging()
+
+		b.beta.keys.asked = func() {
+			if origin.Since(&origin.Mesh) == 0 || b.beta.store.Disk.StalledFor() > 0 {
+				return
+			}
+
+			b.beta.keys.asked = nil
+
+			go func() {
+				_ = b.beta.store.Disk.Change(func() error {
+					close(began)
+					<-hangs
+
+					return nil
+				})
+			}()
+
+			<-began
+		}
+
+		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), page.Text)
+
+		at := origin.Since(&origin.Mesh)
+		if err != nil || code != protocol.CodeApplied || at != page.To || b.beta.keys.asked != nil {
+			t.Errorf("the page is %q (%v), and the stream at %d of %d", code, err, at, page.To)
+		}
+
+		stopHanging()
+
+		from := time.Now()
+
+		b.follows()
+		b.isHealed(from, b.nodes[2])
+
+		if b.beta.shown(alpha)[rid] == nil {
+			t.Error("the registration is gone")
+		}
+	})
+}
+
 // hearKeys has beta compare alpha's key document with those of all nodes, twice: the second time, after last, it
 // distrusts one.
 func (b *threeNodes) hearKeys(last func()) error {

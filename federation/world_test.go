@@ -54,6 +54,9 @@ type keyring struct {
 	adopted  map[spiffeid.TrustDomain]adoptedKeys
 	verified map[string]verified
 
+	// asked is called before a key document is returned; nil does nothing.
+	asked func()
+
 	// rewrite makes of what is signed what a later release signs; nil leaves it.
 	rewrite func(typ string, payload []byte) []byte
 }
@@ -268,6 +271,10 @@ func (f fork) Forked() (_, _ string) { return f[0], f[1] }
 func (k *keyring) Certifies(spiffeid.TrustDomain, signed.SigningKey) bool { return true }
 
 func (k *keyring) Keys(origin spiffeid.TrustDomain) (*signed.KeyDocument, string, bool) {
+	if k.asked != nil {
+		k.asked()
+	}
+
 	if origin == k.domain {
 		doc := k.source.KeyDocument()
 		text, _ := k.Sign(signed.TypeKeys, doc.Payload())

@@ -134,6 +134,8 @@ func (ps *peers) acceptFromPeer(ctx context.Context, now, inviting directory.Pee
 
 	var refused *peering.RefusedError
 
+	// The secret is shown before anything is committed here, unlike at a first acceptance: the peer alone knows whether
+	// it was used, and a repetition must change nothing. If the commit below fails, the former agreement stays.
 	described, used, err := ps.offer(ctx, inviting, token.Secret, us)
 	switch {
 	case errors.As(err, &refused):
@@ -395,5 +397,6 @@ func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Pe
 
 	before, _ := ps.agreements.With(offered.Domain)
 
+	// With an active peer, a redemption succeeds only by the secret and the bundle with which it became active.
 	return own, before.State == directory.PeeringActive, ps.store.Redeem(ctx, secret, offered)
 }

@@ -81,12 +81,16 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	step.End()
 
 	// Such a page reaches the origin's own position. Before that, entries that the stream lacks may still be
-	// announced, so none is removed.
+	// announced, so none is removed. A failure leaves the page applied: the next head or page at the tip tries again.
 	if page.To == page.At {
-		err = o.atTip(feed, stream)
+		if err := o.atTip(feed, stream); err != nil {
+			o.Complain(err)
+			o.Cfg.Logger.Error("a stream is complete and entries that are over can't be removed yet", "origin",
+				o.Domain.Name(), "audience", page.Audience.String(), "err", err)
+		}
 	}
 
-	return protocol.CodeApplied, err
+	return protocol.CodeApplied, nil
 }
 
 // streamOf returns the stream of an epoch, and begins it if it is new; nil if the epoch is over. If
