@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -338,6 +339,48 @@ func TestAPageReadsABoundedPart(t *testing.T) {
 
 	if after := open(); after != before {
 		t.Errorf("%d files are open after reading, %d before", after, before)
+	}
+}
+
+// A log in which nothing is a line has a page with a few faults, not one for each.
+//
+// Requirement: SEC-020
+func TestThePageOfABrokenLogHasFewFaults(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 64<<20, 3)
+	must(t, os.WriteFile(path, []byte(strings.Repeat("not a line\n", 10*maxFaults)), 0o600))
+
+	page, err := a.Read(t.Context(), directory.AuditQuery{Limit: 100})
+	must(t, err)
+
+	if len(page.Faults) != maxFaults {
+		t.Errorf("the page has %d faults, want %d", len(page.Faults), maxFaults)
+	}
+}
+
+// An idle log keeps the time of its first line over a restart: its age decides when a part is removed.
+//
+// Requirement: TRUST-015
+func TestAPartIsAsOldAsItsFirstLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+	a := openLog(t, path, 1<<20, 3)
+	must(t, intend(a, directory.AuditEvent{Action: "register"}))
+
+	text, err := os.ReadFile(path)
+	must(t, errors.Join(err, a.Close()))
+
+	var line struct {
+		Time time.Time `json:"time"`
+	}
+	must(t, json.Unmarshal(text[:strings.IndexByte(string(text), '\n')], &line))
+
+	// The file was written to much later, as by a copy.
+	later := time.Now().Add(48 * time.Hour)
+	must(t, os.Chtimes(path, later, later))
+
+	if again := openLog(t, path, 1<<20, 3); !again.oldest.Equal(line.Time) {
+		t.Errorf("the part is from %s, and its first line from %s", again.oldest, line.Time)
 	}
 }
 

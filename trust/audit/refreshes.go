@@ -59,7 +59,6 @@ func (r *refreshes) take(by caller, bytes int) (ok, begins bool) {
 		return true, false
 	}
 
-	count.bytes = refreshBytes // a smaller one has a line no more either
 	begins = !count.counting
 	count.counting = true
 
