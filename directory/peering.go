@@ -210,7 +210,8 @@ func BundlesHash(peerings []Peering) Hash {
 	for _, peering := range slices.SortedFunc(slices.Values(peerings), func(a, b Peering) int {
 		return strings.Compare(a.Domain.Name(), b.Domain.Name())
 	}) {
-		if live := peering.State == PeeringActive || peering.State == PeeringFrozen; live && !peering.Endpoint.IsZero() {
+		live := peering.State == PeeringActive || peering.State == PeeringFrozen
+		if live && !peering.Endpoint.IsZero() {
 			bundle := sha256.Sum256(peering.Bundle)
 			_, _ = fmt.Fprintf(all, "%s %x\n", peering.Domain.Name(), bundle)
 		}

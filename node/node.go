@@ -48,6 +48,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
@@ -120,15 +121,15 @@ type Node struct {
 	open     []net.Listener // without authentication
 	answers  time.Duration  // that answers under way may take when the node stops
 
-	agreements *peering.Agreements
-	attester   *attester
-	keeper     *peering.BundleKeeper
-	judge      *bundleJudge
-	orders     *orders
-	misconduct *misconductReporter
-	removals   removals // of peerings, of late
-	logs       *witness.Logs
-	witnessing *witnessing
+	agreements  *peering.Agreements
+	attester    *attester
+	keeper      *peering.BundleKeeper
+	judgeBundle func(*directory.BundleChange) // has a bundle that is held back checked
+	orders      *orders
+	misconduct  *misconductReporter
+	removals    removals // of peerings, of late
+	logs        *witness.Logs
+	witnessing  *witnessing
 
 	server   *http.Server // of the API
 	draining atomic.Bool

@@ -356,7 +356,7 @@ func (n *Node) wireTrust() (err error) {
 		Proven: func(peer spiffeid.TrustDomain, bundle []byte) bool {
 			return n.store.Commands.Proven(peer, bundle)
 		},
-		Judge:       func(change *directory.BundleChange) { n.judge.add(change) },
+		Judge:       func(change *directory.BundleChange) { n.judgeBundle(change) },
 		Changed:     n.policy.Reconsider, // a peer's identities see the exports to their domain
 		ReplaceFile: durable.WriteFile,
 		Logger:      n.log,
@@ -506,18 +506,19 @@ func startAttester(n *Node) {
 // startCommandAudit starts the checks of changed bundles, at their sources, and of operators'
 // commands, as members find them in the log.
 func startCommandAudit(n *Node, sources bundleSources) {
-	n.judge = &bundleJudge{
+	judge := &bundleJudge{
 		found:   func(change *directory.BundleChange) bool { return n.keeper.Found(change.Was.Domain, change.Next) },
 		confirm: sources.confirm, holds: n.agreements.Holds, confirmed: n.agreements.Confirm,
 		trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
 		unchecked: n.metrics.Unchecked.WithLabelValues(metrics.MissedEndpoint).Inc,
 		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan bundleCheck, bundlesWait),
 	}
-	n.life.loop("check of peers' bundles", n.judge.run)
+	n.judgeBundle = judge.add
+	n.life.loop("check of peers' bundles", judge.run)
 
 	recorder := &commandRecorder{
 		store: n.store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
-		unchecked: n.metrics.Unchecked, bundle: n.judge.add, removals: &n.removals,
+		unchecked: n.metrics.Unchecked, bundle: judge.add, removals: &n.removals,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 	n.life.loop("audit head", func(ctx context.Context) { pinAuditHeads(ctx, n.store, n.trail, n.log) })
