@@ -45,14 +45,22 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 	}
 	defer full.Close()
 
-	columns := append([]*column{log.entries}, log.hashes...)
+	columns := append([]*column{log.entries, log.late}, log.hashes...)
+	files := make([]*os.File, len(columns))
 
-	var files []*os.File
-	for _, c := range columns {
-		files = append(files, c.file)
-		c.file = full
+	fills := func() {
+		for i, c := range columns {
+			files[i], c.file = c.file, full
+		}
 	}
 
+	empties := func() {
+		for i, c := range columns {
+			c.file = files[i]
+		}
+	}
+
+	fills()
 	appendUpTo(3000)
 
 	if err := log.Sync(); !errors.Is(err, syscall.ENOSPC) {
@@ -67,11 +75,24 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 		t.Error("nothing is missing on a full disk")
 	}
 
-	for i, c := range columns {
-		c.file = files[i]
+	empties()
+	appendUpTo(3100)
+
+	// The room suffices for the entries and not for their hashes.
+	err = log.Fill(tree(), func(index uint64) ([]Entry, error) {
+		entries, err := log.Local(index)
+
+		fills()
+
+		return entries, err
+	})
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("completed on a disk that is full again: %v", err)
 	}
 
-	appendUpTo(3100)
+	appendUpTo(3200)
+	empties()
+	appendUpTo(3300)
 
 	for range 2 {
 		if err := errors.Join(log.Fill(tree(), log.Local), log.Sync()); err != nil {

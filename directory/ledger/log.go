@@ -37,6 +37,7 @@ type Log struct {
 
 	mu      sync.RWMutex
 	entries *column
+	late    *column // of the file of entries: those that Append takes while some before them are missing
 	hashes  []*column
 	size    uint64 // of the owner's tree
 	have    uint64 // entries from the first on; less than size while some are missing
@@ -59,6 +60,8 @@ func Open(dir string) (*Log, error) {
 	if l.entries, err = openColumn(filepath.Join(dir, "entries"), int64(bundled)); err != nil {
 		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
+
+	l.late = &column{file: l.entries.file, width: l.entries.width}
 
 	for err == nil {
 		// The levels have no gap, so the first missing file ends them.
@@ -98,7 +101,7 @@ func (l *Log) Close() error {
 
 // flush writes all values to the files. The caller holds mu.
 func (l *Log) flush() error {
-	errs := []error{l.entries.flush()}
+	errs := []error{l.entries.flush(), l.late.flush()}
 	for _, c := range l.hashes {
 		errs = append(errs, c.flush())
 	}
@@ -112,7 +115,7 @@ func (l *Log) Sync() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	errs := []error{l.failed, l.entries.sync()}
+	errs := []error{l.failed, l.late.flush(), l.entries.sync()}
 	for _, c := range l.hashes {
 		errs = append(errs, c.sync())
 	}
@@ -135,6 +138,7 @@ func (l *Log) Reset(tree Tree) error {
 	l.size, l.failed = tree.Size, nil
 	l.have = min(stored, tree.Size)
 	l.cut(l.have)
+	l.late.cut(l.size)
 
 	// Only a complete copy has a root to compare.
 	if l.have < l.size {
@@ -190,16 +194,15 @@ func (l *Log) Append(entries ...Entry) {
 	for _, e := range entries {
 		var err error
 
-		switch {
-		case l.have == l.size:
+		if l.have == l.size {
 			if err = l.extend(e); err == nil {
 				l.have++
+			} else {
+				l.late.cut(l.size + 1) // the column of entries has this one
 			}
-		case l.entries.n == l.size:
-			// A write has failed, and no other copy of the entry may exist: the column keeps it until there is room.
-			err = l.entries.append(bundle(e))
-		default: // kept for Fill
-			_, err = l.entries.file.WriteAt(bundle(e), int64(l.size)*l.entries.width)
+		} else {
+			// No other copy of the entry may exist: the column keeps it until there is room.
+			err = l.late.append(bundle(e))
 		}
 
 		if err != nil && l.failed == nil {
@@ -348,6 +351,10 @@ func (l *Log) finishFill(tree Tree) error {
 	root, err := tlog.TreeHash(int64(tree.Size), hashReader{l})
 	if err == nil && directory.Hash(root) != tree.Root {
 		err = ErrOther
+	}
+
+	if err == nil {
+		err = l.late.flush()
 	}
 
 	// Append has put the entries behind the tree into the file.
