@@ -663,6 +663,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 
 	return &gossip.Config{
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
+		Bound:     func(server *http.Server) { listener.ExpireWithCertificates(server, n.callers.Holds) },
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
 		Advertise: advertised(n, ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,

@@ -11,7 +11,7 @@ import (
 
 // The bounds of contacts.
 const (
-	queuedEach  = 64              // packets that wait for one node
+	queuedEach  = 64              // packets that wait for one node, and packets of one request
 	contactIdle = 5 * time.Minute // after which a contact is removed
 	recentlyMet = 2 * time.Minute
 	retryMost   = 15 * time.Second // longest pause between attempts to reach a node
@@ -22,7 +22,7 @@ const (
 const (
 	paceBytes = 256 << 10 // a second
 	paceBurst = 1 << 20
-	paceEach  = 512 // cost of a body in addition to its bytes
+	paceEach  = 512 // cost of a packet or stream in addition to its bytes
 
 	// The rate of all nodes of one domain together. A pool has at most three members of
 	// another domain, so a domain with many more nodes gains nothing.
@@ -209,13 +209,23 @@ func (t *transport) forget(c *contact) bool {
 // send sends a packet, and those that wait behind it, in one request. After a failure packets are
 // dropped until c.resume.
 func (t *transport) send(c *contact, first outgoing) {
-	batch, body := []outgoing{first}, appendPart(nil, first.packet)
-	for len(c.queue) > 0 && len(body) <= maxPackets/2 {
-		next := <-c.queue
-		batch, body = append(batch, next), appendPart(body, next.packet)
+	var (
+		batch []outgoing
+		body  []byte
+	)
+
+	for next := first; ; next = <-c.queue {
+		// The audience may have changed since the packet was queued.
+		if next.may == nil || next.may(c.id.TrustDomain()) {
+			batch, body = append(batch, next), appendPart(body, next.packet)
+		}
+
+		if len(c.queue) == 0 || len(body) > maxPackets/2 || len(batch) == queuedEach {
+			break
+		}
 	}
 
-	if time.Now().Before(c.resume) {
+	if len(batch) == 0 || time.Now().Before(c.resume) {
 		return
 	}
 
@@ -243,14 +253,18 @@ func (t *transport) send(c *contact, first outgoing) {
 	c.failures++
 }
 
-// pay waits until a body of that length is within the paces of its sender. Waiting bytes are neither
+// payBody waits until a body of that length is within the paces of its sender. Waiting bytes are neither
 // decrypted nor parsed nor dropped. A body that is too long, or of unknown length, is refused.
-func (t *transport) pay(c *contact, length, most int64) error {
+func (t *transport) payBody(c *contact, length, most int64) error {
 	if length < 0 || length > most {
 		return fmt.Errorf("a body of %d bytes: %w", length, errTooLarge)
 	}
 
-	cost := paceEach + int(length)
+	return t.pay(c, paceEach+int(length))
+}
+
+// pay waits until a cost is within the paces of a node and its domain.
+func (t *transport) pay(c *contact, cost int) error {
 	if err := c.pace.WaitN(t.ctx, cost); err != nil {
 		return err
 	}

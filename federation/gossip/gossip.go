@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -19,12 +20,12 @@ import (
 )
 
 // A Config configures this node's part in the mesh's gossip (federation.md, "Gossip
-// transport"). Logger, Timing, Stretch, Panics and Traffic are optional. The
+// transport"). Logger, Timing, Stretch, Bound, Panics and Traffic are optional. The
 // functions are called often and under locks: they must be quick and must not call the Mesh
 // or the Gossiper.
 type Config struct {
 	Node      spiffeid.ID
-	Listener  net.Listener // closed by gossip; its connections may have HandshakeDone
+	Listener  net.Listener // closed by gossip
 	Dial      func(ctx context.Context, addr string) (net.Conn, error)
 	ServerTLS *tls.Config            // requires a certificate of an allowed node
 	ClientTLS *tls.Config            // requires the same of servers
@@ -37,6 +38,9 @@ type Config struct {
 	// Stretch lengthens the waits of the search for lost members, for simulations of
 	// weeks; nil leaves them unchanged.
 	Stretch func(time.Duration) time.Duration
+
+	// Bound, unless it is nil, bounds the connections of the server before it starts.
+	Bound func(*http.Server)
 
 	// Panics counts panics on foreign bytes; nil creates a counter for gossip alone.
 	Panics *contain.Panics

@@ -49,7 +49,7 @@ var (
 // A packetFilter checks packets and streams before memberlist reads them. memberlist trusts
 // all input, unpacks 40 MB from 32 KiB, and drops the sender of a message. The filter
 // therefore refuses a packet entirely if no honest member could send it. A ping must name
-// its true sender. Messages are removed and delivered with the authenticated sender. Claims
+// its true sender. A message is a packet of its own, and delivered with the authenticated sender. Claims
 // about a third node are bounded by the incarnation that this node itself stated.
 type packetFilter struct {
 	self string // our own name
@@ -67,9 +67,9 @@ const (
 	incarnationSlack = 1024
 )
 
-// packet checks a packet from that node. rest is nil if nothing is left for memberlist. Both
-// results share buf's memory, which packet may modify.
-func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
+// packet checks a packet from that node. It returns a message of the mesh, or the packet for memberlist. Both
+// share buf's memory, which packet may modify.
+func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest, message []byte, err error) {
 	if len(buf) >= 5 && buf[0] == wireChecksum {
 		buf = buf[5:] // TLS makes the CRC redundant
 	}
@@ -79,30 +79,27 @@ func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest []byte, messag
 	}
 
 	parts := [][]byte{buf}
-	if buf[0] == wireCompound {
+
+	switch buf[0] {
+	case wireUser:
+		if message = buf[1:]; len(message) > MaxMessage {
+			return nil, nil, errMessage
+		}
+
+		return nil, message, nil
+	case wireCompound:
 		if parts, err = splitCompound(buf); err != nil {
 			return nil, nil, err
 		}
 	}
 
-	kept := make([][]byte, 0, len(parts))
 	for _, part := range parts {
 		if err := f.part(from, part); err != nil {
 			return nil, nil, err
 		}
-
-		if part[0] == wireUser {
-			messages = append(messages, part[1:])
-		} else {
-			kept = append(kept, part)
-		}
 	}
 
-	if messages == nil {
-		return buf, nil, nil
-	}
-
-	return joinCompound(kept), messages, nil
+	return buf, nil, nil
 }
 
 func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
@@ -122,12 +119,6 @@ func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
 		}
 
 		return f.claim(from, part[0] == wireAlive, fields["Node"], fields["Incarnation"])
-	case wireUser:
-		if len(part)-1 > MaxMessage {
-			return errMessage
-		}
-
-		return nil
 	default:
 		return fmt.Errorf("%w: type %d", errWire, part[0])
 	}
@@ -272,24 +263,6 @@ func splitCompound(buf []byte) ([][]byte, error) {
 	}
 
 	return parts, nil
-}
-
-// joinCompound is the reverse of splitCompound, for at most 255 parts. It returns nil without parts.
-func joinCompound(parts [][]byte) []byte {
-	if len(parts) == 0 {
-		return nil
-	}
-
-	buf := []byte{wireCompound, byte(len(parts))}
-	for _, part := range parts {
-		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part)))
-	}
-
-	for _, part := range parts {
-		buf = append(buf, part...)
-	}
-
-	return buf
 }
 
 // A wireValue is a value and the bytes that it was read from.

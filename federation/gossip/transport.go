@@ -42,17 +42,15 @@ const (
 
 // The bounds of connections and requests. The listener bounds the number of connections.
 const (
-	dialTimeout       = 5 * time.Second  // of the connection, the TLS handshake and a request's header, each
-	callTimeout       = 10 * time.Second // of a request with its answer
-	connIdle          = time.Hour        // after which a connection without a request is closed
-	maxHeader         = 4 << 10
-	maxExchanges      = 128 // streams that are answered at a time
-	maxExchangesEach  = 4   // of one node
-	maxDeliveries     = 512 // messages and heads that wait for their delivery
-	maxDeliveriesEach = 16  // of one node
-	maxDomainNodes    = 64  // nodes of one domain that are known
-	maxAddress        = 255
-	maxReason         = 200 // bytes of a refusal that are logged
+	dialTimeout    = 5 * time.Second  // of a connection with its TLS handshake, and of a request's header
+	callTimeout    = 10 * time.Second // of a request with its answer
+	connIdle       = 10 * time.Minute // after which a connection without a request is closed
+	maxHeader      = 4 << 10
+	maxExchanges   = 128 // streams that are answered at a time; see limit.Divide
+	maxDeliveries  = 512 // messages and heads that wait for their delivery; see limit.Divide
+	maxDomainNodes = 64  // nodes of one domain that are known
+	maxAddress     = 255
+	maxReason      = 200 // bytes of a refusal that are logged
 )
 
 // MaxHead bounds one head after a push/pull, in bytes: with ext and crit of the largest size.
@@ -106,6 +104,7 @@ type transport struct {
 	turns     *limit.Fair // of nodes whose messages are delivered
 	filter    packetFilter
 	client    *http.Transport
+	clientTLS *tls.Config
 	server    *http.Server
 	shutdown  sync.Once
 	ctx       context.Context
@@ -124,36 +123,28 @@ func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, b
 	t := &transport{
 		cfg: cfg, mesh: mesh, addressOf: addressOf,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		exchanges: limit.NewShares(limit.SharesConfig{
-			Places: maxExchanges, Foreign: maxExchanges, Domain: maxExchanges / 2,
-			ForeignID: maxExchangesEach, OwnID: maxExchangesEach,
-		}),
+		exchanges: limit.NewShares(limit.Divide(maxExchanges, nil)),
 		turns: limit.NewFair(limit.FairConfig{
-			Slots: 1, PerParty: 1, Patience: callTimeout,
-			Places: limit.SharesConfig{
-				Places: maxDeliveries, Foreign: maxDeliveries, Domain: maxDeliveries / 8,
-				ForeignID: maxDeliveriesEach, OwnID: maxDeliveriesEach,
-			},
+			Slots: 1, PerParty: 1, Places: limit.Divide(maxDeliveries, nil), Patience: callTimeout,
 		}),
-		filter:   packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
-		contacts: map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
+		clientTLS: protocolTLS(cfg.ClientTLS),
+		filter:    packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
+		contacts:  map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.client = &http.Transport{
-		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
-			// Dialling ends with the transport; net/http dials on when the request has ended.
-			ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
-			defer cancel()
-
-			return cfg.Dial(ctx, address)
-		},
-		TLSClientConfig: protocolTLS(cfg.ClientTLS), TLSHandshakeTimeout: dialTimeout,
-		DisableCompression: true, IdleConnTimeout: connIdle, MaxResponseHeaderBytes: maxHeader,
+		DialTLSContext: t.dial, DisableCompression: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: connIdle,
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	t.server = &http.Server{
 		Handler: t, ReadHeaderTimeout: dialTimeout, IdleTimeout: connIdle + time.Minute, MaxHeaderBytes: maxHeader,
-		ConnState: handshakeDone, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
+
+	if cfg.Bound != nil {
+		cfg.Bound(t.server)
+	}
+
 	t.tasks.Go(func() { _ = t.server.Serve(tls.NewListener(cfg.Listener, protocolTLS(cfg.ServerTLS))) })
 
 	return t
@@ -168,17 +159,34 @@ func protocolTLS(given *tls.Config) *tls.Config {
 	return config
 }
 
-// handshakeDone names the client of a connection to the listener that bounds connections.
-func handshakeDone(conn net.Conn, state http.ConnState) {
-	secure, ok := conn.(*tls.Conn)
-	if !ok || state != http.StateActive {
-		return
+// dialled is the key of the address to dial in the context of a request. Connections are pooled by node and not by
+// address, because a node may state another address in each of its requests.
+type dialled struct{}
+
+// dial connects to the address of a request. net/http dials on when the request has ended, so dialling ends with
+// the transport.
+func (t *transport) dial(request context.Context, _, _ string) (net.Conn, error) {
+	if !t.begin() {
+		return nil, errClosed
 	}
 
-	if limited, ok := secure.NetConn().(interface{ HandshakeDone(*tls.ConnectionState) }); ok {
-		proved := secure.ConnectionState()
-		limited.HandshakeDone(&proved)
+	defer t.tasks.Done()
+
+	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
+	defer cancel()
+
+	raw, err := t.cfg.Dial(ctx, request.Value(dialled{}).(string))
+	if err != nil {
+		return nil, err
 	}
+
+	conn := tls.Client(raw, t.clientTLS)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+
+	return conn, nil
 }
 
 // FinalAdvertiseAddr implements memberlist.Transport.
@@ -239,6 +247,12 @@ func (t *transport) greet(address string) (id spiffeid.ID, err error) {
 	if err := checkAddress(address); err != nil {
 		return id, err
 	}
+
+	if !t.begin() {
+		return id, errClosed
+	}
+
+	defer t.tasks.Done()
 
 	id, _, err = t.call(callTimeout, spiffeid.ID{}, address, pathPackets, nil, nil)
 
@@ -322,7 +336,7 @@ func (a nodeAddr) String() string { return a.id.String() }
 func (t *transport) call(
 	timeout time.Duration, want spiffeid.ID, address, path string, body []byte, may func() bool,
 ) (id spiffeid.ID, answer []byte, err error) {
-	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(t.ctx, dialled{}, address), timeout)
 	defer cancel()
 
 	var refused error
@@ -332,7 +346,7 @@ func (t *transport) call(
 		conn := got.Conn.(*tls.Conn)
 		state := conn.ConnectionState()
 
-		switch id, refused = t.identify(&state, t.client.TLSClientConfig); {
+		switch id, refused = t.identify(&state, t.clientTLS); {
 		case refused != nil:
 		case id == t.cfg.Node || !want.IsZero() && id != want:
 			refused = fmt.Errorf("%w: %s", errOtherNode, id)
@@ -345,9 +359,18 @@ func (t *transport) call(
 		}
 	}})
 
-	header := http.Header{headerAddress: {t.cfg.Advertise}, "User-Agent": nil}
+	// Packets and streams may arrive twice, so net/http repeats those that a connection lost which the other end
+	// closed meanwhile. A header without a value isn't sent.
+	header := http.Header{headerAddress: {t.cfg.Advertise}, "User-Agent": nil, "Idempotency-Key": nil}
+	pool := want.TrustDomain().Name() + want.Path()
+
+	if want.IsZero() {
+		pool = address
+	}
+
 	request := (&http.Request{
-		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: address, Path: path}, Header: header,
+		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: pool, Path: path}, Host: address, Header: header,
+		Close:         want.IsZero(),
 		ContentLength: int64(len(body)),
 		Body:          io.NopCloser(bytes.NewReader(body)),
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
@@ -379,7 +402,7 @@ func (t *transport) call(
 	}
 
 	if response.ContentLength != 0 {
-		if err := t.pay(c, response.ContentLength, maxStream); err != nil {
+		if err := t.payBody(c, response.ContentLength, maxStream); err != nil {
 			return id, nil, err
 		}
 
@@ -422,7 +445,12 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	defer t.tasks.Done()
 
-	answer, err := t.serve(http.NewResponseController(w), r)
+	var answer []byte
+
+	err := t.cfg.Panics.Run(contain.Gossip, func() (err error) {
+		answer, err = t.serve(http.NewResponseController(w), r)
+		return err
+	})
 	if err != nil {
 		t.cfg.Logger.LogAttrs(r.Context(), slog.LevelDebug, "gossip: a request was refused",
 			slog.String("from", r.RemoteAddr), slog.Any("err", err))
@@ -435,7 +463,7 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerAddress, t.cfg.Advertise)
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header()["Date"] = nil
-	_, _ = w.Write(answer) //nolint:gosec // G705: no browser reads answers to nodes
+	_, _ = w.Write(answer)
 }
 
 // begin counts a request among the tasks for which Shutdown waits. It returns false if the transport
@@ -480,7 +508,7 @@ func (t *transport) serve(conn *http.ResponseController, r *http.Request) ([]byt
 		most = maxStream
 	}
 
-	if err := t.pay(c, r.ContentLength, most); err != nil {
+	if err := t.payBody(c, r.ContentLength, most); err != nil {
 		return nil, err
 	}
 
@@ -498,7 +526,7 @@ func (t *transport) serve(conn *http.ResponseController, r *http.Request) ([]byt
 
 	switch r.URL.Path {
 	case pathPackets:
-		err = t.receive(id, body)
+		err = t.receive(c, body)
 	case pathStream:
 		answer, err = t.answer(id, body)
 	default:
@@ -524,38 +552,39 @@ func (t *transport) count(id spiffeid.ID, in, out int) {
 	}
 }
 
-// receive filters packets, delivers their messages and passes the rest to memberlist.
-func (t *transport) receive(from spiffeid.ID, body []byte) error {
-	parts, err := splitParts(body)
-	if err != nil {
-		return err
+// receive filters packets, delivers the messages among them and passes the others to memberlist.
+func (t *transport) receive(c *contact, body []byte) error {
+	packets, err := splitParts(body)
+	if err != nil || len(packets) > queuedEach {
+		return errors.Join(errRequest, err)
 	}
 
-	for _, packet := range parts {
-		var (
-			rest     []byte
-			messages [][]byte
-		)
+	// The first packet is paid for with the request.
+	if len(packets) > 1 {
+		if err := t.pay(c, paceEach*(len(packets)-1)); err != nil {
+			return err
+		}
+	}
+
+	for _, packet := range packets {
+		var rest, message []byte
 
 		err := t.cfg.Panics.Run(contain.Gossip, func() (err error) {
-			rest, messages, err = t.filter.packet(from, packet)
+			rest, message, err = t.filter.packet(c.id, packet)
 			return err
 		})
-		if err != nil {
-			t.refused(from, err)
+
+		switch {
+		case err != nil:
+			t.refused(c.id, err)
 			continue
-		}
-
-		for _, msg := range messages {
-			t.deliver(from, func() { t.mesh.Deliver(from, msg) })
-		}
-
-		if rest == nil {
+		case message != nil:
+			t.deliver(c.id, func() { t.mesh.Deliver(c.id, message) })
 			continue
 		}
 
 		select {
-		case t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{from}, Timestamp: time.Now()}:
+		case t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{c.id}, Timestamp: time.Now()}:
 		case <-t.ctx.Done():
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,7 +60,7 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 
 	a.publish("x", []byte("late")) // harmless
 
-	if _, err := a.transport.greet(b.cfg.Advertise); !errors.Is(err, context.Canceled) {
+	if _, err := a.transport.greet(b.cfg.Advertise); !errors.Is(err, errClosed) {
 		t.Errorf("a closed transport dials: %v", err)
 	}
 }
@@ -162,11 +163,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		b := p.start(pondNode("beta.test", "n1"), nil, nil)
 
 		// Bodies that don't come keep their places.
-		for range maxExchangesEach {
+		for range limit.Divide(maxExchanges, nil).ForeignID {
 			raw, err := p.wire.DialFrom(b.address)(t.Context(), a.address)
 			must(t, err)
 
-			conn := tls.Client(raw, b.transport.client.TLSClientConfig)
+			conn := tls.Client(raw, b.transport.clientTLS)
 			defer raw.Close()
 
 			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\n%s: %s\r\nContent-Length: 9\r\n\r\n",
@@ -216,7 +217,9 @@ func TestAFloodDelaysNoOtherDomain(t *testing.T) {
 		a.slow = time.Second
 
 		var flood sync.WaitGroup
-		for range 3 * maxDeliveriesEach {
+
+		each := int(limit.Divide(maxDeliveries, nil).ForeignID)
+		for range 3 * each {
 			flood.Go(func() { _ = loud.request(a, pathPackets, appendPart(nil, []byte{wireUser, 'x'})) })
 		}
 
@@ -230,12 +233,26 @@ func TestAFloodDelaysNoOtherDomain(t *testing.T) {
 		}
 
 		flood.Wait()
-		time.Sleep(maxDeliveriesEach * a.slow)
+		time.Sleep(time.Duration(each) * a.slow)
 
-		if n := len(a.heard("x")); n == 0 || n > maxDeliveriesEach {
+		if n := len(a.heard("x")); n == 0 || n > each {
 			t.Errorf("%d messages of the flood were delivered", n)
 		}
 	})
+}
+
+// joinCompound is the reverse of splitCompound, for 1 to 255 parts.
+func joinCompound(parts [][]byte) []byte {
+	buf := []byte{wireCompound, byte(len(parts))}
+	for _, part := range parts {
+		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part)))
+	}
+
+	for _, part := range parts {
+		buf = append(buf, part...)
+	}
+
+	return buf
 }
 
 func newPacketFilter() *packetFilter { return &packetFilter{stated: map[string]int64{}} }
@@ -252,16 +269,16 @@ func TestThePacketFilter(t *testing.T) {
 
 	compound := func(parts ...[]byte) []byte { return joinCompound(parts) }
 	for name, c := range map[string]struct {
-		packet   []byte
-		rest     []byte
-		messages int
-		err      error
+		packet  []byte
+		rest    []byte
+		message bool
+		err     error
 	}{
 		"a ping":          {packet: ping, rest: ping},
 		"with a checksum": {packet: append([]byte{wireChecksum, 1, 2, 3, 4}, ping...), rest: ping},
-		"a message":       {packet: user, messages: 1},
-		"a message among others": {packet: compound(ping, user, dead, user), rest: compound(ping, dead),
-			messages: 2},
+		"a compound":      {packet: compound(ping, dead), rest: compound(ping, dead)},
+		"a message":       {packet: user, message: true},
+		"messages at once, which cost little to send": {packet: compound(ping, user, user), err: errWire},
 		"nothing":              {packet: nil, err: errWire},
 		"an empty part":        {packet: compound(ping, nil), err: errWire},
 		"a truncated compound": {packet: compound(ping, dead)[:20], err: errWire},
@@ -291,9 +308,7 @@ func TestThePacketFilter(t *testing.T) {
 		"a claim of no number":        {packet: message(wireDead, "Incarnation", "x", "Node", other), err: errWire},
 		"16 KiB and 1": {packet: append([]byte{wireUser}, make([]byte, MaxMessage+1)...),
 			err: errMessage},
-		"16 KiB and 1 in a compound": {packet: compound(ping,
-			append([]byte{wireUser}, make([]byte, MaxMessage+1)...)), err: errMessage},
-		"16 KiB":                     {packet: append([]byte{wireUser}, make([]byte, MaxMessage)...), messages: 1},
+		"16 KiB":                     {packet: append([]byte{wireUser}, make([]byte, MaxMessage)...), message: true},
 		"half a compound's head":     {packet: []byte{wireCompound}, err: errWire},
 		"a compound without lengths": {packet: []byte{wireCompound, 9, 0, 1}, err: errWire},
 		"a ping of no text": {packet: message(wirePing, "Node", 7, "SourceNode", from.String()),
@@ -310,9 +325,9 @@ func TestThePacketFilter(t *testing.T) {
 		"a value that is missing":     {packet: []byte{wireDead, 0x81, 0xa1, 'x'}, err: errWire},
 		"a message that isn't closed": {packet: []byte{wireAlive, 0x81, 0xda, 0xff, 0xff}, err: errWire},
 	} {
-		rest, messages, err := newPacketFilter().packet(from, bytes.Clone(c.packet))
-		if !errors.Is(err, c.err) || !bytes.Equal(rest, c.rest) || len(messages) != c.messages {
-			t.Errorf("%s: %x, %d messages, %v", name, rest, len(messages), err)
+		rest, message, err := newPacketFilter().packet(from, bytes.Clone(c.packet))
+		if !errors.Is(err, c.err) || !bytes.Equal(rest, c.rest) || (message != nil) != c.message {
+			t.Errorf("%s: %x, a message %x, %v", name, rest, message, err)
 		}
 	}
 }
@@ -419,17 +434,15 @@ func TestThePacketFilterBoundsIncarnations(t *testing.T) {
 func FuzzPacketFilter(f *testing.F) {
 	from := pondNode("alpha.test", "n1")
 	f.Add(message(wirePing, "SeqNo", 7, "Node", "x", "SourceNode", from.String()))
-	f.Add(joinCompound([][]byte{message(wireDead, "Incarnation", 1<<31, "Node", "x"), []byte("\x08hello"),
-		message(wireAck, "SeqNo", 1)}))
+	f.Add(joinCompound([][]byte{message(wireDead, "Incarnation", 1<<31, "Node", "x"), message(wireAck, "SeqNo", 1)}))
+	f.Add([]byte("\x08hello"))
 	f.Add(append([]byte{wireChecksum, 0, 0, 0, 0}, message(wireAlive, "Incarnation", 1, "Node", from.String())...))
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		s := newPacketFilter()
 
-		rest, messages, err := s.packet(from, packet)
-		for _, m := range messages {
-			if len(m) > MaxMessage {
-				t.Errorf("a message of %d bytes", len(m))
-			}
+		rest, message, err := s.packet(from, packet)
+		if len(message) > MaxMessage || message != nil && rest != nil {
+			t.Errorf("a message of %d bytes, and %d bytes for memberlist", len(message), len(rest))
 		}
 
 		if err != nil || rest == nil {
@@ -440,7 +453,7 @@ func FuzzPacketFilter(f *testing.F) {
 
 		again, none, err := s.packet(from, rest)
 		if err != nil || none != nil || !bytes.Equal(again, kept) {
-			t.Errorf("%x became %x, %d messages, %v", kept, again, len(none), err)
+			t.Errorf("%x became %x, a message %x, %v", kept, again, none, err)
 		}
 	})
 }
