@@ -122,6 +122,13 @@ func validateConfig(session *connect.Session, file string) error {
 	return nil
 }
 
+// setDefaultLogger has libraries write their lines to a logger. The level of the standard logger is debug, because
+// other nodes can have net/http write lines to it at will.
+func setDefaultLogger(log *slog.Logger) {
+	slog.SetLogLoggerLevel(slog.LevelDebug)
+	slog.SetDefault(log)
+}
+
 // serve runs a node until ctx ends or the node fails.
 func serve(ctx context.Context, session *connect.Session, file string, without []string) error {
 	cfg, err := loadConfig(session, file)
@@ -147,6 +154,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 	}
 
 	log := lines.Logger(session.Stderr, &level)
+	setDefaultLogger(log)
 
 	defer memory.Govern(log)()
 
