@@ -34,9 +34,21 @@ const (
 // confirms has announcements of an origin confirmed until ctx ends. It asks nothing while everything is
 // confirmed, and seldom while no second node of the origin answers.
 func (fl *follower) confirms(ctx context.Context, origin *replica.Origin) {
-	pause := confirmEvery
+	pause, rested := confirmEvery, time.Duration(0)
 
-	for wait(ctx, nil, fl.cfg.Stretch.of(time.Duration(float64(pause)*(0.9+0.2*rand.Float64())))) {
+	for wait(ctx, nil, fl.cfg.Stretch.of(time.Duration(float64(confirmEvery)*(0.9+0.2*rand.Float64())))) {
+		// What is unconfirmed is counted in time, however seldom the nodes are asked.
+		if rested += confirmEvery; rested < pause {
+			if err := origin.NoteUnconfirmed(time.Now()); err != nil && ctx.Err() == nil {
+				fl.cfg.Logger.Debug("counting unconfirmed registrations failed", "origin", origin.Domain.Name(),
+					"err", err)
+			}
+
+			continue
+		}
+
+		rested = 0
+
 		// The key document comes first: by a false one the other nodes' announcements don't hold.
 		contested, keysErr := fl.confirmKeys(ctx, origin)
 		heard, err := fl.confirm(ctx, origin)
@@ -207,6 +219,7 @@ func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open re
 
 	testimony.Node = answer.By
 	testimony.At = directory.Position{Epoch: stated.head.Epoch, Revision: stated.head.At}
+	testimony.Size, testimony.Root = stated.head.Size, stated.head.Root
 
 	for i, stream := range open.Streams {
 		// Revisions of two epochs can't be compared.

@@ -1092,3 +1092,101 @@ func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
 		check("once another node answers", 0)
 	})
 }
+
+// followedLedger is alpha's ledger as beta has followed it: the statements that the model has made up to a size.
+type followedLedger struct {
+	*model
+
+	mu    sync.Mutex
+	size  uint64
+	lacks directory.RID // its statements are not in it
+}
+
+func (l *followedLedger) grow(size uint64, lacks directory.RID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.size, l.lacks = size, lacks
+}
+
+func (l *followedLedger) Begins(_ spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (bool, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if size > l.size {
+		return false, false
+	}
+
+	return epoch == l.epoch && root == directory.HashOf([]byte(l.domain.Name())), true
+}
+
+func (l *followedLedger) Lacks(_ spiffeid.TrustDomain, index uint64, statement directory.Hash) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.model.mu.Lock()
+	defer l.model.mu.Unlock()
+
+	if r := l.regs[l.lacks]; r != nil && directory.HashOf(r.payload) == statement {
+		return index < l.size
+	}
+
+	return index < l.size && l.written[statement] != index
+}
+
+// A registration that all nodes of its origin announce alike is unconfirmed as long as the ledger that they sign in
+// their heads, as far as it was followed, doesn't have it: made up by the thief of several keys, or because the
+// ledger can't be read.
+//
+// Requirement: SEC-019, LOG-013
+func TestARegistrationOutsideTheLedgerIsUnconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThreeNodes(t)
+		b.origin.register("known", 36000)
+
+		held := &followedLedger{model: b.origin}
+		held.grow(1000, directory.RID{})
+
+		b.beta.replica.Ledger = held
+
+		b.follows()
+
+		check := func(when string, rid directory.RID, unconfirmed bool, counted int) {
+			t.Helper()
+
+			at, _ := b.beta.Logged(b.beta.shown(alpha)[rid])
+			if got := b.beta.Peers()[0].Unconfirmed; at.Unconfirmed != unconfirmed || got != counted {
+				t.Errorf("%s, it is shown as unconfirmed: %t, and %d are counted; want %d", when, at.Unconfirmed, got,
+					counted)
+			}
+		}
+
+		logged := b.origin.register("logged", 36000)
+		time.Sleep(3 * time.Minute)
+		check("in the ledger", logged, false, 0)
+
+		forged := b.origin.register("forged", 36000)
+		held.grow(1000, forged)
+		time.Sleep(30 * time.Second)
+		check("within a minute", forged, false, 0)
+		time.Sleep(3 * time.Minute)
+		check("outside the ledger", forged, true, 1)
+		check("before it", logged, false, 1)
+
+		if b.log.n.Load() == 0 {
+			t.Error("the log has no warning")
+		}
+
+		held.grow(1000, directory.RID{})
+		time.Sleep(time.Minute)
+		check("once it is in the ledger", forged, false, 0)
+
+		held.grow(1, directory.RID{})
+
+		ahead := b.origin.register("ahead", 36000)
+		time.Sleep(3 * time.Minute)
+		check("while the ledger is not followed", ahead, true, 1)
+		held.grow(1000, directory.RID{})
+		time.Sleep(time.Minute)
+		check("once it is followed", ahead, false, 0)
+	})
+}

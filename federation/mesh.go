@@ -97,6 +97,11 @@ func Open(cfg Config) (*Mesh, error) {
 
 	m.connect(cases)
 	m.mirrors = m.openMirrors()
+
+	if cfg.LogKeys != nil {
+		m.replica.Ledger = m.mirrors
+	}
+
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {

@@ -433,8 +433,14 @@ func (o *model) KeyDocument() *signed.KeyDocument {
 		Mesh: o.mesh, Revoked: o.revoked, Keys: o.keys}
 }
 
-func (o *model) Ledger() (uint64, directory.Hash) { return 0, directory.Hash{} }
-func (o *model) IsLeader() bool                   { return true }
+func (o *model) Ledger() (uint64, directory.Hash) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.rev + 1, directory.HashOf([]byte(o.domain.Name()))
+}
+
+func (o *model) IsLeader() bool { return true }
 
 func (o *model) Format(structure signed.Structure) uint {
 	o.mu.Lock()

@@ -209,7 +209,8 @@ type Peer struct {
 	// StatedAddresses are those at which its nodes say that they are reached, and which the
 	// peering does not have: they are asked too, until an operator sets them.
 	StatedAddresses []string `json:"stated_addresses,omitempty"`
-	// Unconfirmed counts the registrations that only one of its nodes has announced for over a minute.
+	// Unconfirmed counts the registrations that for over a minute only one of its nodes has announced, or that are
+	// in no ledger which another one signs.
 	Unconfirmed int `json:"unconfirmed,omitempty"`
 	// ContradictedNodes are nodes of the peer that other nodes of the peer contradict.
 	ContradictedNodes []ContradictedNode `json:"contradicted_nodes,omitempty"`

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,6 +244,13 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 		note, err := m.newest(ctx, origin, epoch, node)
 		if err == nil {
 			err = m.take(ctx, c, origin, note, nodes)
+
+			// A checkpoint by a key that was revoked meanwhile binds the domain no more: a thief may have made it.
+			if errors.Is(err, ErrDiscontinued) && !m.isSigned(origin, c.held()) {
+				c.restart()
+
+				err = m.take(ctx, c, origin, note, nodes)
+			}
 		}
 
 		if err == nil {
@@ -275,13 +283,39 @@ func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch
 		return nil, err
 	}
 
-	for _, key := range m.cfg.Keys(origin) {
-		if key.Name == name && note.Signed(name, key.Key) {
-			return note, nil
-		}
+	if note.Origin != name || !m.isSigned(origin, note) {
+		return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
 	}
 
-	return nil, fmt.Errorf("its checkpoint is not of %s, or not signed by a key of the key document", name)
+	return note, nil
+}
+
+// isSigned reports whether a key of the origin's key document has signed a note.
+func (m *Mirrors) isSigned(origin spiffeid.TrustDomain, note *checkpoint.Note) bool {
+	return slices.ContainsFunc(m.cfg.Keys(origin), func(key checkpoint.VerifierKey) bool {
+		return note != nil && key.Name == note.Origin && note.Signed(key.Name, key.Key)
+	})
+}
+
+// held returns the note of the copy; nil before the first.
+func (c *copied) held() *checkpoint.Note {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	note, err := checkpoint.Parse(c.note)
+	if err != nil {
+		return nil
+	}
+
+	return note
+}
+
+// restart has the copy begin with no entry.
+func (c *copied) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.tree, c.note, c.witnesses, c.covered = ledger.Tree{}, "", nil, 0
 }
 
 // judgeWitnesses notes the witnesses that have cosigned a checkpoint, if they are the quorum of its
@@ -487,6 +521,34 @@ func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement 
 	want := ledger.EntryOfHash(ledger.Statement, statement)
 
 	return directory.LogName(origin, epoch), err == nil && strings.HasSuffix(string(data), string(want[:]))
+}
+
+// Begins reports whether a domain's ledger of an epoch begins with a tree, and whether it was followed so far.
+// One that is too large to be followed is believed: nothing shows what it begins with.
+func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (begins, followed bool) {
+	if size > MaxEntries {
+		return true, true
+	}
+
+	at, log, tree := m.of(origin).at()
+	if at != epoch || size == 0 || size > tree.Size {
+		return false, false
+	}
+
+	found, err := log.Root(tree, size)
+
+	return err == nil && found == root, true
+}
+
+// Lacks reports whether a domain's present ledger was followed beyond an index and has no such statement there.
+func (m *Mirrors) Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) bool {
+	if _, _, tree := m.of(origin).at(); index >= tree.Size {
+		return false
+	}
+
+	_, ok := m.Includes(origin, index, statement)
+
+	return !ok
 }
 
 // Witnesses returns the witnesses that have cosigned a checkpoint that covers an entry of a domain's

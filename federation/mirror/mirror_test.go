@@ -122,10 +122,11 @@ type follower struct {
 	dir   string
 	nodes map[string]*origin
 	forks []string
+	trust []ed25519.PrivateKey // that may sign checkpoints
 }
 
 func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
-	f := &follower{dir: dir, nodes: map[string]*origin{}}
+	f := &follower{dir: dir, nodes: map[string]*origin{}, trust: []ed25519.PrivateKey{key}}
 	for i, o := range nodes {
 		f.nodes[fmt.Sprint("https://n", i)] = o
 	}
@@ -135,9 +136,13 @@ func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
 		Get: func(_ context.Context, node protocol.Node, path string, _ int) (string, error) {
 			return f.nodes[node.Base].get(path)
 		},
-		Keys: func(spiffeid.TrustDomain) []checkpoint.VerifierKey {
-			return []checkpoint.VerifierKey{{Name: directory.LogName(beta, epoch), Type: checkpoint.TypeLog,
-				Key: key.Public().(ed25519.PublicKey)}}
+		Keys: func(spiffeid.TrustDomain) (keys []checkpoint.VerifierKey) {
+			for _, key := range f.trust {
+				keys = append(keys, checkpoint.VerifierKey{Name: directory.LogName(beta, epoch),
+					Type: checkpoint.TypeLog, Key: key.Public().(ed25519.PublicKey)})
+			}
+
+			return keys
 		},
 		Forked: func(_ spiffeid.TrustDomain, held, other string) { f.forks = append(f.forks, held, other) },
 	})
@@ -399,4 +404,78 @@ func TestWitnessesOfASmallerCheckpoint(t *testing.T) {
 	}
 
 	f.holds(t, 300)
+}
+
+// A tree is the beginning of the ledger as followed, or not, or not known yet; and a statement is missing only where
+// the ledger was followed beyond its index.
+//
+// Requirement: SEC-019, LOG-013
+func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
+	f := newFollower(t, t.TempDir(), newOrigin(10))
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	tree := func(n int) (root directory.Hash) {
+		var edge ledger.Frontier
+		for _, e := range newOrigin(n).entries {
+			edge.Append(e)
+		}
+
+		return edge.Root()
+	}
+
+	for _, c := range []struct {
+		epoch, size      uint64
+		root             directory.Hash
+		begins, followed bool
+	}{
+		{epoch, 10, tree(10), true, true},
+		{epoch, 7, tree(7), true, true},
+		{epoch, 7, tree(8), false, true},
+		{epoch, 11, tree(11), false, false},
+		{epoch + 1, 7, tree(7), false, false},
+		{epoch, mirror.MaxEntries + 1, tree(1), true, true},
+	} {
+		if begins, followed := f.Begins(beta, c.epoch, c.size, c.root); begins != c.begins || followed != c.followed {
+			t.Errorf("a tree of %d entries of epoch %d: %t, %t", c.size, c.epoch, begins, followed)
+		}
+	}
+
+	if f.Lacks(beta, 9, statement(9)) || !f.Lacks(beta, 9, statement(8)) || f.Lacks(beta, 10, statement(8)) {
+		t.Error("another statement is missing")
+	}
+}
+
+// A ledger that the thief of one key has shown is not continued by the domain's own. Once the key is revoked, the copy
+// begins anew; before, neither key is believed more than the other.
+//
+// Requirement: LOG-013, SEC-019
+func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
+	thief := ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, sly!"))
+	node := newOrigin(310)
+	f := newFollower(t, t.TempDir(), node, node)
+	f.trust = append(f.trust, thief)
+
+	node.signer = thief
+	node.entries[305][5]++
+
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	honest := newOrigin(320)
+	f.nodes["https://n0"], f.nodes["https://n1"] = honest, honest
+
+	if err := f.follow(t); !errors.Is(err, mirror.ErrDiscontinued) || f.Size(beta) != 310 {
+		t.Fatalf("while the key is in force: %v, %d entries", err, f.Size(beta))
+	}
+
+	f.trust = f.trust[:1]
+
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	f.holds(t, 320)
 }

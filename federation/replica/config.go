@@ -27,6 +27,9 @@ type Config struct {
 	// are not shown when it starts.
 	IsShort func() bool
 
+	// Ledger shows whether statements are in the ledger of their origin; nil if this node follows none.
+	Ledger Ledger
+
 	// Doubted is called when a node of an origin is distrusted.
 	Doubted func(spiffeid.TrustDomain, Doubtful)
 

@@ -52,6 +52,8 @@ type Origin struct {
 	// summary is the part that readers see of the fields that mu guards; never nil.
 	summary atomic.Pointer[summary]
 
+	trees [2]signedTrees // of the feeds, in the order of Feeds
+
 	// open is nil if nothing is unconfirmed.
 	open atomic.Pointer[unconfirmedState]
 

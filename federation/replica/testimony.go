@@ -19,7 +19,9 @@ import (
 type Testimony struct {
 	Node   spiffeid.ID
 	At     directory.Position // how far the node is
-	Claims [2]*Claims         // of the streams in the order of Feeds; nil for one that was not asked for
+	Size   uint64             // of the ledger there, whose root is Root
+	Root   directory.Hash
+	Claims [2]*Claims // of the streams in the order of Feeds; nil for one that was not asked for
 }
 
 // Claims are the entries of a stream whose latest change is after Since and not after UpTo, as a node
@@ -309,6 +311,7 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 	found = slices.SortedFunc(maps.Values(w.found), func(a, b *doubt) int {
 		return cmp.Compare(a.at.Revision, b.at.Revision)
 	})
+	announced := w.upTo
 
 	// The stream is confirmed only up to the first contradiction, and the earliest ones are kept.
 	if len(found) > 0 {
@@ -316,13 +319,49 @@ func (o *Origin) compareStream(feed *Feed, stream UnconfirmedStream, which int, 
 		found = found[:min(len(found), maxDoubts)]
 	}
 
+	if err == nil && o.Cfg.Ledger != nil {
+		o.trees[which].note(o.Cfg.Ledger, o.Domain, stream.ID.Epoch, all)
+		w.demandLogged(&o.trees[which])
+	}
+
 	if err != nil || w.upTo <= stream.Since {
-		return found, stream.Since, err
+		return found, announced, err
 	}
 
 	_, err = o.Store.Change(stream.ID, func(t *store.Tx) error { return t.Confirm(w.upTo) })
 
-	return found, w.upTo, err
+	// No further node can help while the ledger is followed, so the caller gets how far the nodes agree.
+	return found, announced, err
+}
+
+// demandLogged ends the confirmed part before the first statement that is in no tree which another node than its
+// announcer has signed.
+func (w *witnesses) demandLogged(trees *signedTrees) {
+	var missing heldDigest
+
+	for rid, held := range w.latest {
+		if !held.Live() || held.Revision > w.upTo {
+			continue
+		}
+
+		// A record that this node doesn't show has nothing to be confirmed.
+		entry, ok := w.origin.Shown.Index.Get(rid)
+		if !ok || entry.Received.H != held.H {
+			continue
+		}
+
+		if w.origin.Cfg.Ledger.Lacks(w.origin.Domain, entry.Received.Leaf, held.H) {
+			missing, w.upTo = held, held.Revision-1
+		} else if !trees.includes(entry.Received.Leaf, held.by.node) {
+			w.upTo = held.Revision - 1
+		}
+	}
+
+	// One line a round, however many registrations were made up.
+	if missing.Revision > 0 {
+		w.origin.Cfg.Logger.Warn("a peer announces a registration that its ledger does not have",
+			"origin", w.origin.Domain.Name(), "rid", missing.RID.String(), "node", missing.by.node.String())
+	}
 }
 
 // errIncomparable means that a stream has changed since it was asked about, or has pages of a format

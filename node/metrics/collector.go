@@ -208,8 +208,9 @@ var stateMetrics = []stateMetric{
 		"by what this node makes "+
 		"of it: it refuses their word (distrusted), or too few nodes answer to tell who is right (undecided). The key "+
 		"of one may be stolen. Absent for none.", (*snapshot).contradictedNodes, "origin", "verdict"),
-	gauge("federation_unconfirmed", "Registrations of a peer that only one of its nodes has announced for over a "+
-		"minute. The key of that node may be stolen. Absent for none.",
+	gauge("federation_unconfirmed", "Registrations of a peer that for over a minute only one of its nodes has "+
+		"announced, or that are in no ledger which another one signs. The key of that node may be stolen. Absent for "+
+		"none.",
 		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(p.Unconfirmed) }), "origin"),
 	gauge("federation_shed", "1 while the registrations of a peer are not shown, because this node is short of "+
 		"memory; absent at other times.",

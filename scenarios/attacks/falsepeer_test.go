@@ -43,6 +43,8 @@ type falsePeer struct {
 	answer  func(http.Header) // changes the header of each answer; may be nil
 	relay   http.HandlerFunc  // answers requests about other origins; may be nil
 	changed chan struct{}
+	leaf    uint64           // of the registrations that it makes up
+	ledger  http.HandlerFunc // answers for its ledger; nil for none
 }
 
 // newFalsePeer starts a false peer of the mesh's first domain, and makes that domain peer with it.
@@ -326,7 +328,7 @@ func (p *falsePeer) register(t *testing.T, digest *signed.Digest, agent, owner s
 	now, seed := time.Now().Unix(), directory.HashOf([]byte(agent))
 	change := &signed.Change{
 		Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: max(p.epoch, 1), Revision: digest.Revision,
-		IssuedAt: now, Since: now, Agent: agent, Document: parsed,
+		IssuedAt: now, Since: now, Leaf: p.leaf, Agent: agent, Document: parsed,
 		Salt:  signed.Salt(seed[:len(signed.Salt{})]),
 		Owner: directory.IdentityOf(spiffeid.RequireFromPath(p.name, owner)),
 	}

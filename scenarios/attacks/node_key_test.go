@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/node/dev"
@@ -77,8 +80,15 @@ func (m *runningMesh) impersonate(n dev.Node, digests []signed.Digest, at uint64
 	address, err := url.Parse(n.API)
 	must(m.t, err)
 
-	server := httptest.NewUnstartedServer(served.Handler(func(r *http.Request) (spiffeid.ID, bool) {
-		return trust.PeerID(r.TLS)
+	honest := served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) })
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.ledger != nil && strings.HasPrefix(r.URL.Path, "/log/") {
+			p.ledger(w, r)
+
+			return
+		}
+
+		honest.ServeHTTP(w, r)
 	}))
 	must(m.t, server.Listener.Close())
 	eventually(m.t, 10*time.Second, "the address is free", func() (err error) {
@@ -289,4 +299,136 @@ func TestAKeyDocumentFarAheadSilencesNobodyForLong(t *testing.T) {
 
 	t.Logf("healed after %s", time.Since(began).Round(time.Second))
 	m.refusesNode(follower, stolen)
+}
+
+// A thief of one node's key announces a registration that it made up, while the other nodes of the domain are away, and
+// shows a ledger that has it, under a checkpoint of that key. Every surface of the peer shows it as unconfirmed within a
+// minute, and the peer's operator sees it.
+//
+// Requirement: SEC-019, LOG-013
+func TestALedgerOfOneKeyConfirmsNothing(t *testing.T) {
+	m := startMesh(t, "--domains", "2", "--nodes", "3")
+	stolen, follower, origin := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0], m.Domains[0].TrustDomain
+
+	m.acknowledge(m.Domains[0].Nodes[1], "before")
+	eventually(t, 30*time.Second, "the peer has it", func() error {
+		if found := m.found(follower, "before"); len(found) != 1 {
+			return fmt.Errorf("found are %q", found)
+		}
+
+		return nil
+	})
+
+	entries, epoch := m.ledgerOf(m.Domains[0].Nodes[1])
+
+	p := m.impersonate(stolen, nil, 1<<60, nil)
+	p.leaf = uint64(len(entries))
+	p.forge(t, "made-up", 1<<59)
+	p.shows(t, epoch, append(entries, ledger.EntryOfHash(ledger.Statement, p.digests[0].H)))
+
+	for _, other := range m.Domains[0].Nodes[1:] {
+		must(t, syscall.Kill(other.PID, syscall.SIGKILL))
+	}
+
+	lookUp := func(agent string) string {
+		status, answer, err := ask(t.Context(), m.as(1, "agent/ada"), http.MethodGet,
+			follower.API+"/ad/l?agent="+agent+"&domain="+origin, nil)
+		if err != nil || status != http.StatusOK {
+			return fmt.Sprint(status, " ", err)
+		}
+
+		return string(answer)
+	}
+
+	eventually(t, believedWithin, "the ledger of the thief is believed", func() error {
+		if answer := lookUp("made-up"); !strings.Contains(answer, `"logged":true`) {
+			return errors.New(answer)
+		}
+
+		return nil
+	})
+
+	eventually(t, believedWithin, "it is shown as unconfirmed, and counted", func() error {
+		if answer := lookUp("made-up"); !strings.Contains(answer, `"unconfirmed":true`) {
+			return errors.New(answer)
+		}
+
+		for _, path := range []string{
+			"/ad/r/" + origin + "/" + p.digests[0].RID.String(), "/agents/search?q=mallory", "/discovery/query?q=mallory",
+		} {
+			status, answer, err := ask(t.Context(), m.as(1, "agent/ada"), http.MethodGet, follower.API+path, nil)
+			if err != nil || status == http.StatusOK && !strings.Contains(string(answer), `"unconfirmed":true`) {
+				return fmt.Errorf("%s: %d %s %w", path, status, answer, err)
+			}
+		}
+
+		if peer := m.peerStatus(follower, origin); peer.Unconfirmed == 0 {
+			return errors.New("none is counted")
+		}
+
+		return nil
+	})
+
+	if got := m.metric(follower, `roster_federation_unconfirmed{origin="`+origin+`"}`); got < 1 {
+		t.Errorf("the metric of the alarm is %v", got)
+	}
+}
+
+// ledgerOf returns the entries of a node's ledger, which is not long.
+func (m *runningMesh) ledgerOf(n dev.Node) (entries []ledger.Entry, epoch uint64) {
+	m.t.Helper()
+
+	client := m.as(0, "agent/ada")
+	get := func(path string) string {
+		status, answer, err := ask(m.t.Context(), client, http.MethodGet, n.API+path, nil)
+		if err != nil || status != http.StatusOK {
+			m.t.Fatalf("%s: %d %s: %v", path, status, answer, err)
+		}
+
+		return string(answer)
+	}
+
+	note, err := checkpoint.Parse(get("/log/checkpoint"))
+	must(m.t, err)
+
+	_, number, _ := strings.Cut(note.Origin, "/roster/")
+	epoch, err = strconv.ParseUint(number, 10, 64)
+	must(m.t, err)
+
+	entries, err = ledger.ReadEntries([]byte(get(fmt.Sprintf("/log/%d/tile/entries/%s", epoch,
+		ledger.TilePath(0, int(note.Size))))))
+	must(m.t, err)
+
+	return entries, epoch
+}
+
+// shows has the false peer show a ledger of such entries, under a checkpoint by its own key.
+func (p *falsePeer) shows(t *testing.T, epoch uint64, entries []ledger.Entry) {
+	t.Helper()
+
+	var (
+		edge   ledger.Frontier
+		bundle []byte
+	)
+
+	for _, entry := range entries {
+		edge.Append(entry)
+		bundle = append(append(bundle, 0, byte(len(entry))), entry[:]...)
+	}
+
+	note, err := p.ring.SignCheckpoint(checkpoint.Checkpoint{
+		Origin: directory.LogName(p.name, epoch), Size: edge.Size, Root: edge.Root(),
+	})
+	must(t, err)
+
+	p.ledger = func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case fmt.Sprintf("/log/%d/checkpoint", epoch):
+			_, _ = w.Write([]byte(note))
+		case fmt.Sprintf("/log/%d/tile/entries/%s", epoch, ledger.TilePath(0, len(entries))):
+			_, _ = w.Write(bundle)
+		default:
+			http.NotFound(w, r)
+		}
+	}
 }
