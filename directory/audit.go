@@ -33,8 +33,9 @@ type AuditEvent struct {
 	// a domain are numbered from 1 without gaps.
 	Position Position `json:"position,omitzero"`
 	// Proof is the operator's proof as received: a compact JWS. It binds one request and
-	// has expired when it is read.
-	Proof string `json:"proof,omitzero"`
+	// has expired when it is read. In the place of one that has no room is ProofHash alone, as in the ledger.
+	Proof     string `json:"proof,omitzero"`
+	ProofHash Hash   `json:"proof_hash,omitzero"`
 	// BroughtBy is the member that brought the command, or the change of a registration, to the leader.
 	BroughtBy Identity `json:"brought_by,omitzero"`
 	// Change is the position of a change of registrations that another member brought, where it is
@@ -46,8 +47,10 @@ type AuditEvent struct {
 	Entitlement string `json:"entitlement,omitzero"`
 	// AttestedBy is the member that vouches for the operator, if proofs are not required.
 	AttestedBy Identity `json:"attested_by,omitzero"`
-	// Payload is the payload of the ledger's entry by which a fact about the domain is pinned.
-	Payload string `json:"payload,omitzero"`
+	// Payload is the payload of the command's entry in the ledger. In the place of one that has no room in the
+	// audit log is PayloadHash alone, which is that of the entry.
+	Payload     string `json:"payload,omitzero"`
+	PayloadHash Hash   `json:"payload_hash,omitzero"`
 	// Difference is the change that the command made to a text; nil if its target says all.
 	Difference *AuditDifference `json:"difference,omitzero"`
 }

@@ -39,7 +39,6 @@ type OperatorChange struct {
 	Bundle    *BundleChange // once it is applied
 	Owner     Identity      // of a transfer: the new owner
 	Agent     string        // of a transfer: the registration's name, by which a request may name it
-	Pinned    []byte        // the payload of the ledger's entry, once a fact is pinned
 	// Node is true if the change is one that a node makes by itself; an operator's proof is
 	// then not needed. The state decides it by the shape of the command.
 	Node bool
@@ -118,6 +117,9 @@ type OperatorCommand struct {
 	Request *OperatorRequest
 	// From is the member that brought the command; zero if that is unknown.
 	From spiffeid.ID
+	// Logged is the payload of its entry in the ledger, once it is applied; nil for a node's own command whose
+	// only entry is of another type.
+	Logged []byte
 	// At is the committed time, and Judged the time at which the leader has judged the command; before it is
 	// proposed, both are the leader's.
 	At, Judged time.Time

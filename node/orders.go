@@ -294,7 +294,7 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 		Position:   directory.Position{Epoch: command.Position.Epoch, Revision: command.Number},
 		Agent:      command.Agent,
 		Difference: r.orders.difference(&command),
-		Payload:    string(command.Pinned),
+		Payload:    string(command.Logged),
 	}
 	if !command.From.IsZero() {
 		event.BroughtBy = directory.IdentityOf(command.From)

@@ -230,7 +230,7 @@ var layers = map[string][]string{
 	"scenarios/quality": {"directory", "directory/index", "discovery", "discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
 		"api/operator", "scenarios/launch",
-		"federation", "directory/index", "api/wire"}, // a false peer
+		"federation", "directory/index", "api/wire", "directory/checkpoint", "directory/ledger"}, // a false peer
 	"deploy/release":    {"cmd/roster/release"}, // the names of a release's files
 	"scenarios/launch":  {"node/dev"},           // processes of tests and loads
 	"scenarios/mutants": {},

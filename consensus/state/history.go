@@ -114,10 +114,12 @@ func (leaf *epochLeaf) payload() []byte {
 type commandLeaf struct {
 	domain spiffeid.TrustDomain
 	*directory.OperatorCommand
+
+	bundle []byte // that a node's own command gives a peer; nil for others
 }
 
 // payload is {v, iss, epoch, rev, at, action, target, by, from, bh, proof}. Of a node's own
-// command by is node, and bh and proof are absent.
+// command by is node, and bh and proof are absent; bundle is behind from if it gives a peer one.
 func (leaf *commandLeaf) payload() []byte {
 	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
 	data = strictjson.AppendText(data, "iss", leaf.domain.IDString())
@@ -141,7 +143,12 @@ func (leaf *commandLeaf) payload() []byte {
 
 		data = strictjson.AppendText(data, "by", by)
 
-		return append(strictjson.AppendText(data, "from", from), '}')
+		data = strictjson.AppendText(data, "from", from)
+		if leaf.bundle != nil {
+			data = strictjson.AppendText(data, "bundle", directory.HashOf(leaf.bundle).String())
+		}
+
+		return append(data, '}')
 	}
 
 	data = strictjson.AppendText(data, "by", leaf.Request.By.String())

@@ -64,7 +64,7 @@ func TestFactsArePinnedOnce(t *testing.T) {
 				t.Fatalf("%d leaves, %v", size-before, out.Err)
 			case logged && d.lastLeaf() != step.want:
 				t.Errorf("the leaf is %x, want %x", d.lastLeaf(), step.want)
-			case logged && (len(traced) != 1 || ledger.EntryOf(step.want[0], traced[0].Pinned) != step.want):
+			case logged && (len(traced) != 1 || ledger.EntryOf(step.want[0], traced[0].Logged) != step.want):
 				t.Errorf("members record %+v", traced)
 			}
 		})

@@ -440,23 +440,34 @@ func (s *State) trace(command *Command, before mark) {
 		Number: s.history.commands + 1, Position: s.history.Position(), From: origin.member(),
 	}
 
-	if command.Pin != nil {
-		applied.Pinned = s.pins.payload
-	}
-
 	if command.Rebundle != nil {
 		applied.Bundle = &directory.BundleChange{Was: before.peering, Next: command.Rebundle.Bundle}
 	}
 
-	s.history.commands++
-	s.traced = append(s.traced, applied)
-
-	if change.Node && s.history.ledger.Size > before.leaves {
-		return
+	switch {
+	case command.Pin != nil:
+		applied.Logged = s.pins.payload
+	case !change.Node || s.history.ledger.Size == before.leaves:
+		leaf := commandLeaf{domain: s.history.domain, OperatorCommand: &applied, bundle: command.peerBundle()}
+		applied.Logged = leaf.payload()
+		s.history.log(ledger.Command, applied.Logged)
 	}
 
-	leaf := commandLeaf{domain: s.history.domain, OperatorCommand: &applied}
-	s.history.log(ledger.Command, leaf.payload())
+	s.history.commands++
+	s.traced = append(s.traced, applied)
+}
+
+// peerBundle returns the bundle that a node's own command gives a peer; nil for others. An operator's request has
+// its own hash in the ledger.
+func (c *Command) peerBundle() []byte {
+	switch {
+	case c.Rebundle != nil:
+		return c.Rebundle.Bundle
+	case c.Redeem != nil:
+		return c.Redeem.Peer.Bundle
+	}
+
+	return nil
 }
 
 // A mark is the part of the state before a command that its trace needs.

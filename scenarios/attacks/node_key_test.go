@@ -301,9 +301,9 @@ func TestAKeyDocumentFarAheadSilencesNobodyForLong(t *testing.T) {
 	m.refusesNode(follower, stolen)
 }
 
-// A thief of one node's key announces a registration that it made up, while the other nodes of the domain are away, and
-// shows a ledger that has it, under a checkpoint of that key. Every surface of the peer shows it as unconfirmed within a
-// minute, and the peer's operator sees it.
+// A thief of one node's key announces a registration that it made up, while the other nodes of the domain are
+// away, and shows a ledger that has it, under a checkpoint of that key. Every surface of the peer shows it as
+// unconfirmed within a minute, and the peer's operator sees it.
 //
 // Requirement: SEC-019, LOG-013
 func TestALedgerOfOneKeyConfirmsNothing(t *testing.T) {
@@ -354,7 +354,8 @@ func TestALedgerOfOneKeyConfirmsNothing(t *testing.T) {
 		}
 
 		for _, path := range []string{
-			"/ad/r/" + origin + "/" + p.digests[0].RID.String(), "/agents/search?q=mallory", "/discovery/query?q=mallory",
+			"/ad/r/" + origin + "/" + p.digests[0].RID.String(), "/agents/search?q=mallory",
+			"/discovery/query?q=mallory",
 		} {
 			status, answer, err := ask(t.Context(), m.as(1, "agent/ada"), http.MethodGet, follower.API+path, nil)
 			if err != nil || status == http.StatusOK && !strings.Contains(string(answer), `"unconfirmed":true`) {

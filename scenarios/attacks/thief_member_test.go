@@ -21,6 +21,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/operatorproof"
 	"github.com/roster-mesh/roster/node/dev"
 	"github.com/roster-mesh/roster/trust"
@@ -223,11 +224,48 @@ func operate(ctx context.Context, client *http.Client, method, url, proof string
 	return resp.StatusCode, string(answer), err
 }
 
+// recomputes fails unless each entry of type 6 in a node's ledger is the hash of a payload in its audit log.
+func (m *runningMesh) recomputes(n dev.Node) {
+	m.t.Helper()
+
+	entries, _ := m.ledgerOf(n)
+	text, err := os.ReadFile(filepath.Join(n.Data, "audit.jsonl"))
+	must(m.t, err)
+
+	recorded := map[ledger.Entry]bool{}
+
+	for line := range strings.Lines(string(text)) {
+		var read struct {
+			Payload string `json:"payload"`
+		}
+
+		must(m.t, json.Unmarshal([]byte(line), &read))
+		recorded[ledger.EntryOf(ledger.Command, []byte(read.Payload))] = true
+	}
+
+	commands := 0
+
+	for index, entry := range entries {
+		if entry[0] != ledger.Command {
+			continue
+		}
+
+		if commands++; !recorded[entry] {
+			m.t.Errorf("entry %d of the ledger has no line in the audit log of %s", index, n.ID)
+		}
+	}
+
+	if commands < 2 {
+		m.t.Errorf("the ledger of %s has %d commands", n.ID, commands)
+	}
+}
+
 // An operator's command is in the audit log of every member, with the operator, the proof, the
-// member that brought it and its position (finding 20). The command line proves it; without a
+// member that brought it and its position (finding 20), and the ledger has no other. The command line
+// proves it; without a
 // proof, with a used one, and with one for another body it is refused.
 //
-// Requirement: SEC-012
+// Requirement: SEC-012, LOG-020
 func TestAnOperatorsCommandIsInEveryMembersAuditLog(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, "--domains", "1", "--nodes", "3")
@@ -296,6 +334,10 @@ func TestAnOperatorsCommandIsInEveryMembersAuditLog(t *testing.T) {
 
 			return lines[1].check([]dev.Node{other})
 		})
+	}
+
+	for _, n := range m.Domains[0].Nodes {
+		m.recomputes(n)
 	}
 
 	// A used proof is refused at every node.

@@ -45,11 +45,12 @@ type logLine struct {
 }
 
 // Bounds of a line. Longer texts end in their hash; a list of policies that is longer is
-// counted.
+// counted. In the place of a longer proof or payload is its hash alone: a part proves nothing.
 const (
 	maxText     = 192
 	maxPolicies = 8
 	maxProof    = 16 << 10
+	maxPayload  = 128 << 10 // of a line of at most maxLine, with escapes
 )
 
 // shorten returns a text of at most maxText bytes: s, or its beginning and the SHA-256 of
@@ -122,10 +123,7 @@ func (l *logLine) append(data []byte) []byte {
 		text("position", l.Position.String())
 	}
 
-	// An auditor verifies the proof, so it is not replaced by a hash as other long texts are.
-	if l.Proof != "" {
-		data = strictjson.AppendText(data, "proof", l.Proof[:min(len(l.Proof), maxProof)])
-	}
+	data = appendWhole(data, "proof", l.Proof, maxProof, l.ProofHash)
 
 	text("brought_by", l.BroughtBy.String())
 
@@ -137,12 +135,7 @@ func (l *logLine) append(data []byte) []byte {
 	text("entitlement", l.Entitlement)
 	text("attested_by", l.AttestedBy.String())
 
-	// An auditor compares its hash with an entry of the ledger, so it is whole if it has room.
-	if len(l.Payload) > maxProof {
-		text("payload", l.Payload)
-	} else if l.Payload != "" {
-		data = strictjson.AppendText(data, "payload", strings.ToValidUTF8(l.Payload, "\ufffd"))
-	}
+	data = appendWhole(data, "payload", l.Payload, maxPayload, l.PayloadHash)
 
 	if l.Difference != nil {
 		data = appendDifference(strictjson.AppendName(data, "difference"), l.Difference)
@@ -154,6 +147,24 @@ func (l *logLine) append(data []byte) []byte {
 
 	if !l.Head.IsZero() {
 		text("head", l.Head.String())
+	}
+
+	return data
+}
+
+// appendWhole appends a text that an auditor verifies. In the place of one that has no room, or is no text, it
+// appends its hash.
+func appendWhole(data []byte, name, text string, most int, hash directory.Hash) []byte {
+	if len(text) > most || !utf8.ValidString(text) {
+		text, hash = "", directory.HashOf([]byte(text))
+	}
+
+	if text != "" {
+		data = strictjson.AppendText(data, name, text)
+	}
+
+	if !hash.IsZero() {
+		data = strictjson.AppendText(data, name+"_hash", hash.String())
 	}
 
 	return data

@@ -187,6 +187,7 @@ func TestAuditLines(t *testing.T) {
 			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true,
 			Position: directory.Position{Epoch: 1, Revision: 2}, Proof: "a.b.c", BroughtBy: ada,
 			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada, Payload: `{"keys":[]}`,
+			ProofHash: directory.Hash{1}, PayloadHash: directory.Hash{2},
 			Change:     directory.Position{Epoch: 1, Revision: 3},
 			Difference: DifferenceOf([]byte("a\n"), []byte("b\n")),
 		}}
