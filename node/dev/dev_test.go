@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,6 +250,41 @@ func requireCrossing(t *testing.T, m *Mesh) {
 	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, At: time.Now()})
 	if err != nil {
 		t.Fatalf("the proof does not hold: %v\n%+v", err, report)
+	}
+}
+
+// A leader that is lost while the mesh begins doesn't end the start, and a refusal does.
+//
+// Requirement: OPS-001
+func TestASampleAgentRegistersAgainAfterALostLeader(t *testing.T) {
+	answers := []string{
+		`{"type":"problems/unavailable","status":503}`,
+		`{"type":"problems/outcome-unknown","status":503}`,
+		`{"type":"problems/forbidden","status":403}`,
+	}
+
+	var asked atomic.Int32
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+
+		answer := answers[min(int(asked.Add(1)), len(answers))-1]
+		if strings.Contains(answer, "503") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		} else {
+			w.WriteHeader(http.StatusForbidden)
+		}
+
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(server.Close)
+
+	client := apiclient.NewDirect(server.URL, server.Client())
+	agent := sampleAgent{Agent: "helper", Document: []byte(`{}`), client: client}
+
+	err := agent.register(t.Context())
+	if !errors.Is(err, apiclient.ErrForbidden) || asked.Load() != 3 {
+		t.Errorf("after %d requests: %v; want the refusal of the third", asked.Load(), err)
 	}
 }
 

@@ -67,14 +67,27 @@ func (s *sampleAgent) register(ctx context.Context) error {
 		}
 	}
 
-	got, err := s.client.Register(ctx, s.Agent, s.Document, apiclient.RegisterOptions{Lifetime: sampleLifetime})
-	if err != nil {
-		return fmt.Errorf("registering %s at %s: %w", s.Agent, s.domain.TrustDomain, err)
-	}
+	registering := fmt.Sprintf("registering %s at %s", s.Agent, s.domain.TrustDomain)
 
-	s.rid = got.RID
+	var refused error
 
-	return nil
+	// The leader of a domain that has just begun may change under load. To register again is safe.
+	err := until(ctx, registering, func() error {
+		got, err := s.client.Register(ctx, s.Agent, s.Document, apiclient.RegisterOptions{Lifetime: sampleLifetime})
+
+		switch {
+		case err == nil:
+			s.rid = got.RID
+		case errors.Is(err, apiclient.ErrUnavailable), errors.Is(err, apiclient.ErrOutcomeUnknown):
+			return err
+		default:
+			refused = fmt.Errorf("%s: %w", registering, err)
+		}
+
+		return nil
+	})
+
+	return errors.Join(err, refused)
 }
 
 // dial makes the client of the node that it talks to.
