@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -238,7 +239,14 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 		return fmt.Errorf("open the copy of the ledger of %s: %w", origin.Name(), err)
 	}
 
-	var errs []error
+	// The order is random, so that a node that stands still does not hold the copy up.
+	nodes = slices.Clone(nodes)
+	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+
+	var (
+		errs   []error
+		behind bool
+	)
 
 	for _, node := range nodes {
 		note, err := m.newest(ctx, origin, epoch, node)
@@ -257,11 +265,20 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 			err = m.judgeWitnesses(ctx, c, epoch, node, note)
 		}
 
+		if _, _, tree := c.at(); err == nil && note.Size < tree.Size {
+			behind = true
+			continue // another one may not be
+		}
+
 		if err == nil {
 			return nil
 		}
 
 		errs = append(errs, fmt.Errorf("follow the ledger of %s at %s: %w", origin.Name(), node.Base, err))
+	}
+
+	if behind {
+		return nil // take has noted it
 	}
 
 	return errors.Join(errs...)

@@ -223,6 +223,36 @@ func TestALedgerIsFollowedAsItGrows(t *testing.T) {
 	again.holds(t, 900)
 }
 
+// A node that stands still, and signs as before, does not hold up the copy for which another has more.
+//
+// Requirement: LOG-013
+func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
+	f := newFollower(t, t.TempDir(), newOrigin(10), newOrigin(20), newOrigin(10))
+
+	for range 1000 {
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		if f.Size(beta) == 20 {
+			break
+		}
+	}
+
+	f.holds(t, 20)
+
+	// Beside a node that is up to date, one that is behind is no failure.
+	for range 20 {
+		if _, why := f.Age(beta); why != "" {
+			t.Fatal(why)
+		}
+
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What a checkpoint doesn't commit to is not kept, and an honest node is asked after a liar.
 //
 // Requirement: LOG-013
