@@ -152,6 +152,19 @@ func (l *Log) Reset(tree Tree) error {
 	return nil
 }
 
+// Truncate removes the values behind the first entries from the files, after Reset: they lead to another root.
+func (l *Log) Truncate() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	var errs []error
+	for _, c := range append([]*column{l.entries}, l.hashes...) {
+		errs = append(errs, c.file.Truncate(int64(c.n)*c.width))
+	}
+
+	return errors.Join(errs...)
+}
+
 // stored writes all values to the files, and returns how many entries they have with all hashes.
 func (l *Log) stored() (uint64, error) {
 	if err := l.flush(); err != nil {

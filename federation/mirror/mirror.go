@@ -62,6 +62,7 @@ type copied struct {
 	covered   uint64
 	kept      time.Time // when a checkpoint was verified that is not behind the one before; or the copy began
 	failed    string    // why there was no such checkpoint since
+	large     bool      // failed because the ledger is too large, by a node while no other shows another size
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -116,7 +117,7 @@ func (c *copied) close() error {
 	}
 
 	c.epoch, c.log, c.tree, c.note, c.witnesses, c.covered = 0, nil, ledger.Tree{}, "", nil, 0
-	c.kept, c.failed = time.Now(), ""
+	c.kept, c.failed, c.large = time.Now(), "", false
 
 	return err
 }
@@ -154,8 +155,8 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 		text = nil
 	}
 
-	// A stop may have left entries behind the note, to which no stored checkpoint commits.
-	if err := log.Reset(tree); err != nil {
+	// A stop may have left entries behind the note, to which no stored checkpoint commits, and a loss of power others.
+	if err := goBack(log, tree); err != nil {
 		return errors.Join(err, log.Close())
 	}
 
@@ -216,7 +217,14 @@ func (m *Mirrors) Follow(ctx context.Context, origin spiffeid.TrustDomain, epoch
 func (c *copied) fails(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failed = err.Error()
+	c.failed, c.large = err.Error(), errors.Is(err, errTooLarge)
+}
+
+func (c *copied) isLarge() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.large
 }
 
 // Age returns the time since this node verified a checkpoint of a domain's present ledger that is not behind the one
@@ -254,10 +262,10 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 			err = m.take(ctx, c, origin, note, nodes)
 
 			// A checkpoint by a key that was revoked meanwhile binds the domain no more: a thief may have made it.
-			if errors.Is(err, ErrDiscontinued) && !m.isSigned(origin, c.held()) {
-				c.restart()
-
-				err = m.take(ctx, c, origin, note, nodes)
+			if isOther(err) && !m.isSigned(origin, c.held()) {
+				if err = c.restart(); err == nil {
+					err = m.take(ctx, c, origin, note, nodes)
+				}
 			}
 		}
 
@@ -328,11 +336,27 @@ func (c *copied) held() *checkpoint.Note {
 }
 
 // restart has the copy begin with no entry.
-func (c *copied) restart() {
+func (c *copied) restart() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	c.tree, c.note, c.witnesses, c.covered = ledger.Tree{}, "", nil, 0
+
+	return goBack(c.log, c.tree)
+}
+
+// isOther reports whether an error says that a ledger has other entries than its copy.
+func isOther(err error) bool {
+	return errors.Is(err, ErrDiscontinued) || errors.Is(err, ledger.ErrOther)
+}
+
+// goBack has a log end with an earlier tree, also on disk: entries behind it are of another ledger.
+func goBack(log *ledger.Log, tree ledger.Tree) error {
+	if err := log.Reset(tree); err != nil {
+		return err
+	}
+
+	return log.Truncate()
 }
 
 // judgeWitnesses notes the witnesses that have cosigned a checkpoint, if they are the quorum of its
@@ -385,6 +409,8 @@ var ErrDiscontinued = errors.New("it does not continue the ledger that was shown
 // MaxEntries bounds the copy of one ledger: about 1.1 GB. A larger one is followed no further.
 const MaxEntries = 1 << 24
 
+var errTooLarge = errors.New("it has too many entries")
+
 // take brings the copy to a verified checkpoint.
 func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDomain, note *checkpoint.Note,
 	nodes []protocol.Node,
@@ -394,7 +420,7 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 
 	switch _, missing := log.Missing(); {
 	case next.Size > MaxEntries:
-		return fmt.Errorf("it has %d entries, and a copy at most %d", next.Size, MaxEntries)
+		return fmt.Errorf("%w: it has %d, and a copy at most %d", errTooLarge, next.Size, MaxEntries)
 	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
 		m.cfg.Forked(origin, c.note, note.String())
 		return ErrDiscontinued
@@ -417,8 +443,11 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 		err = begins(log, next, tree)
 	}
 
-	if err != nil {
-		// The copy returns to its last verified checkpoint.
+	// The copy returns to its last verified checkpoint. After a break the next attempt goes on behind it.
+	switch {
+	case isOther(err):
+		return errors.Join(err, goBack(log, tree))
+	case err != nil:
 		return errors.Join(err, log.Reset(tree))
 	}
 
@@ -521,7 +550,7 @@ func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.
 		c.note, c.tree = text, ledger.Tree{Size: note.Size, Root: note.Root}
 	}
 
-	c.kept, c.failed = time.Now(), ""
+	c.kept, c.failed, c.large = time.Now(), "", false
 
 	return nil
 }
@@ -541,15 +570,18 @@ func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement 
 }
 
 // Begins reports whether a domain's ledger of an epoch begins with a tree, and whether it was followed so far.
-// One that is too large to be followed is believed: nothing shows what it begins with.
+// One that is too large to be followed, by all nodes that answer, is believed: nothing shows what it begins with.
 func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (begins, followed bool) {
-	if size > MaxEntries {
-		return true, true
+	c := m.of(origin)
+	at, log, tree := c.at()
+
+	if at != epoch || size == 0 {
+		return false, false
 	}
 
-	at, log, tree := m.of(origin).at()
-	if at != epoch || size == 0 || size > tree.Size {
-		return false, false
+	if size > tree.Size {
+		believed := size > MaxEntries && c.isLarge()
+		return believed, believed
 	}
 
 	found, err := log.Root(tree, size)

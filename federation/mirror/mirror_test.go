@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -253,6 +255,43 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 	}
 }
 
+// What a loss of power left behind the last checkpoint does not hold up the copy, whose origin has one node.
+//
+// Requirement: LOG-013
+func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
+	node := newOrigin(10)
+	f := newFollower(t, t.TempDir(), node)
+
+	if err := errors.Join(f.follow(t), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es0]"))
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := os.Truncate(file, 2*info.Size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	node.entries = newOrigin(300).entries
+	again := newFollower(t, f.dir, node)
+
+	if err := again.follow(t); err != nil {
+		t.Error(err)
+	}
+
+	again.holds(t, 300)
+}
+
 // What a checkpoint doesn't commit to is not kept, and an honest node is asked after a liar.
 //
 // Requirement: LOG-013
@@ -465,7 +504,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		{epoch, 7, tree(8), false, true},
 		{epoch, 11, tree(11), false, false},
 		{epoch + 1, 7, tree(7), false, false},
-		{epoch, mirror.MaxEntries + 1, tree(1), true, true},
+		{epoch, mirror.MaxEntries + 1, tree(1), false, false},
 	} {
 		if begins, followed := f.Begins(beta, c.epoch, c.size, c.root); begins != c.begins || followed != c.followed {
 			t.Errorf("a tree of %d entries of epoch %d: %t, %t", c.size, c.epoch, begins, followed)
@@ -475,6 +514,25 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 	if f.Lacks(beta, 9, statement(9)) || !f.Lacks(beta, 9, statement(8)) || f.Lacks(beta, 10, statement(8)) {
 		t.Error("another statement is missing")
 	}
+
+	// A ledger is too large if its nodes say so that answer, and not by the word of one.
+	f.nodes["https://n0"].large = mirror.MaxEntries + 1
+	f.nodes["https://n1"] = newOrigin(10)
+
+	for _, large := range []bool{false, true, false} {
+		f.nodes["https://n1"].large = 0
+		if large {
+			f.nodes["https://n1"].large = mirror.MaxEntries + 2
+		}
+
+		if err := f.follow(t); (err != nil) != large {
+			t.Errorf("it is followed: %v", err)
+		}
+
+		if begins, _ := f.Begins(beta, epoch, mirror.MaxEntries+1, tree(1)); begins != large {
+			t.Errorf("a tree of more entries than are followed: %t, want %t", begins, large)
+		}
+	}
 }
 
 // A ledger that the thief of one key has shown is not continued by the domain's own. Once the key is revoked, the copy
@@ -483,29 +541,34 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 // Requirement: LOG-013, SEC-019
 func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 	thief := ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, sly!"))
-	node := newOrigin(310)
-	f := newFollower(t, t.TempDir(), node, node)
-	f.trust = append(f.trust, thief)
 
-	node.signer = thief
-	node.entries[305][5]++
+	for _, addresses := range []int{1, 2} {
+		node, honest := newOrigin(310), newOrigin(320)
+		f := newFollower(t, t.TempDir(), slices.Repeat([]*origin{node}, addresses)...)
+		f.trust = append(f.trust, thief)
 
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
+		node.signer = thief
+		node.entries[305][5]++
+
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		for base := range f.nodes {
+			f.nodes[base] = honest
+		}
+
+		if err := f.follow(t); !errors.Is(err, ledger.ErrOther) && !errors.Is(err, mirror.ErrDiscontinued) ||
+			f.Size(beta) != 310 {
+			t.Fatalf("while the key is in force: %v, %d entries", err, f.Size(beta))
+		}
+
+		f.trust = f.trust[:1]
+
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		f.holds(t, 320)
 	}
-
-	honest := newOrigin(320)
-	f.nodes["https://n0"], f.nodes["https://n1"] = honest, honest
-
-	if err := f.follow(t); !errors.Is(err, mirror.ErrDiscontinued) || f.Size(beta) != 310 {
-		t.Fatalf("while the key is in force: %v, %d entries", err, f.Size(beta))
-	}
-
-	f.trust = f.trust[:1]
-
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
-
-	f.holds(t, 320)
 }

@@ -44,8 +44,8 @@ func (s *signedTrees) note(held Ledger, origin spiffeid.TrustDomain, epoch uint6
 		case followed:
 			delete(s.ahead, stated.Node)
 		default:
-			// The earlier tree stays, which the ledger is followed to first.
-			if _, waits := s.ahead[stated.Node]; !waits {
+			// The smaller tree stays, which the ledger is followed to first.
+			if waits, is := s.ahead[stated.Node]; !is || stated.Size < waits.Size {
 				s.ahead[stated.Node] = stated
 			}
 		}

@@ -47,6 +47,8 @@ func TestAnEntryIsInATreeThatAnotherNodeSigned(t *testing.T) {
 	trees.note(followed(10), alpha, 1, []Testimony{states(other, 2, 9, 1)})
 	demand("in another epoch", false)
 
+	// The thief of its key may have stated a size before that the ledger never reaches.
+	trees.note(followed(10), alpha, 1, []Testimony{states(other, 1, 1<<40, 1)})
 	trees.note(followed(10), alpha, 1, []Testimony{states(other, 1, 11, 1)})
 	demand("in a part that was not followed", false)
 
