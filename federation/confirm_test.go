@@ -1120,17 +1120,17 @@ func (l *followedLedger) Begins(_ spiffeid.TrustDomain, epoch, size uint64, root
 	return epoch == l.epoch && root == directory.HashOf([]byte(l.domain.Name())), true
 }
 
-func (l *followedLedger) Lacks(_ spiffeid.TrustDomain, index uint64, statement directory.Hash) bool {
+func (l *followedLedger) Lacks(_ spiffeid.TrustDomain, index uint64, statement directory.Hash) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.model.mu.Lock()
 	defer l.model.mu.Unlock()
 
 	if r := l.regs[l.lacks]; r != nil && directory.HashOf(r.payload) == statement {
-		return index < l.size
+		return index < l.size, nil
 	}
 
-	return index < l.size && l.written[statement] != index
+	return index < l.size && l.written[statement] != index, nil
 }
 
 // A registration that all nodes of its origin announce alike is unconfirmed as long as the ledger that they sign in

@@ -563,10 +563,16 @@ func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement 
 		return "", false
 	}
 
+	is, err := includes(file, tree, index, statement)
+
+	return directory.LogName(origin, epoch), is && err == nil
+}
+
+func includes(file *ledger.Log, tree ledger.Tree, index uint64, statement directory.Hash) (is bool, err error) {
 	data, err := file.Entries(tree, index, 1)
 	want := ledger.EntryOfHash(ledger.Statement, statement)
 
-	return directory.LogName(origin, epoch), err == nil && strings.HasSuffix(string(data), string(want[:]))
+	return strings.HasSuffix(string(data), string(want[:])), err
 }
 
 // Begins reports whether a domain's ledger of an epoch begins with a tree, and whether it was followed so far.
@@ -589,15 +595,17 @@ func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root d
 	return err == nil && found == root, true
 }
 
-// Lacks reports whether a domain's present ledger was followed beyond an index and has no such statement there.
-func (m *Mirrors) Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) bool {
-	if _, _, tree := m.of(origin).at(); index >= tree.Size {
-		return false
+// Lacks reports whether a domain's present ledger was followed beyond an index and has no such statement there. It
+// fails if the copy can't be read, which says nothing of the domain.
+func (m *Mirrors) Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) (bool, error) {
+	_, file, tree := m.of(origin).at()
+	if index >= tree.Size {
+		return false, nil
 	}
 
-	_, ok := m.Includes(origin, index, statement)
+	is, err := includes(file, tree, index, statement)
 
-	return !ok
+	return !is && err == nil, err
 }
 
 // Witnesses returns the witnesses that have cosigned a checkpoint that covers an entry of a domain's

@@ -511,7 +511,16 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		}
 	}
 
-	if f.Lacks(beta, 9, statement(9)) || !f.Lacks(beta, 9, statement(8)) || f.Lacks(beta, 10, statement(8)) {
+	lacks := func(index uint64, i int) bool {
+		is, err := f.Lacks(beta, index, statement(i))
+		if err != nil {
+			t.Error(err)
+		}
+
+		return is
+	}
+
+	if lacks(9, 9) || !lacks(9, 8) || lacks(10, 8) {
 		t.Error("another statement is missing")
 	}
 
@@ -532,6 +541,29 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		if begins, _ := f.Begins(beta, epoch, mirror.MaxEntries+1, tree(1)); begins != large {
 			t.Errorf("a tree of more entries than are followed: %t, want %t", begins, large)
 		}
+	}
+}
+
+// A copy that is damaged here lacks nothing of the domain's ledger.
+//
+// Requirement: SEC-019
+func TestADamagedCopyAccusesNoPeer(t *testing.T) {
+	f := newFollower(t, t.TempDir(), newOrigin(1000))
+	if err := f.follow(t); err != nil {
+		t.Fatal(err)
+	}
+
+	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "entries"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+
+	if err := os.Truncate(files[0], 0); err != nil {
+		t.Fatal(err)
+	}
+
+	if lacks, err := f.Lacks(beta, 7, statement(7)); lacks || err == nil {
+		t.Errorf("an entry that can't be read is missing: %t, %v", lacks, err)
 	}
 }
 

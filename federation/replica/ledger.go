@@ -13,8 +13,9 @@ import (
 type Ledger interface {
 	// Begins reports whether an origin's ledger of an epoch begins with a tree, and whether it was followed so far.
 	Begins(origin spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (begins, followed bool)
-	// Lacks reports whether an origin's ledger was followed beyond an index and has no such statement there.
-	Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) bool
+	// Lacks reports whether an origin's ledger was followed beyond an index and has no such statement there. It fails
+	// if this node can't read that.
+	Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) (bool, error)
 }
 
 // signedTrees are the trees of an origin's ledger that its nodes have signed in heads. The ledger's copy may have

@@ -15,7 +15,9 @@ func (f followed) Begins(_ spiffeid.TrustDomain, _, size uint64, root directory.
 	return size <= uint64(f) && root == directory.Hash{1}, size <= uint64(f)
 }
 
-func (f followed) Lacks(spiffeid.TrustDomain, uint64, directory.Hash) bool { return false }
+func (f followed) Lacks(spiffeid.TrustDomain, uint64, directory.Hash) (bool, error) {
+	return false, nil
+}
 
 // An entry is in the ledger by the word of a node that has signed a tree with it, and never by that of the node which
 // announced it: not in a tree of a fork, of another epoch, or of a part that was not followed yet.

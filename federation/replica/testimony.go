@@ -350,9 +350,12 @@ func (w *witnesses) demandLogged(trees *signedTrees) {
 			continue
 		}
 
-		if w.origin.Cfg.Ledger.Lacks(w.origin.Domain, entry.Received.Leaf, held.H) {
-			missing, w.upTo = held, held.Revision-1
-		} else if !trees.includes(entry.Received.Leaf, held.by.node) {
+		lacks, err := w.origin.Cfg.Ledger.Lacks(w.origin.Domain, entry.Received.Leaf, held.H)
+		if lacks {
+			missing = held
+		}
+
+		if lacks || err != nil || !trees.includes(entry.Received.Leaf, held.by.node) {
 			w.upTo = held.Revision - 1
 		}
 	}
