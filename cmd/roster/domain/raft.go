@@ -98,11 +98,14 @@ func writtenFormats(w apiclient.Written) string {
 }
 
 func lastContact(console *cli.Console, peer apiclient.RaftPeer) string {
-	if peer.LastContact.IsZero() {
+	switch {
+	case !peer.LastContact.IsZero():
+		return console.Time(peer.LastContact)
+	case peer.State == "alive": // the leader itself
+		return ""
+	default:
 		return "not since this leader was elected"
 	}
-
-	return console.Time(peer.LastContact)
 }
 
 func roleOf(peer apiclient.RaftPeer, leader string) string {
