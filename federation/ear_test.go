@@ -55,7 +55,7 @@ func (e *ear) dialFrom(id spiffeid.ID, self string) func(context.Context, string
 func (e *ear) between(near, far net.Conn, caller, callee spiffeid.ID) {
 	server, _ := e.nodes.tls(callee)
 	_, client := e.nodes.tls(caller)
-	server.NextProtos, client.NextProtos = []string{gossip.Protocol}, []string{gossip.Protocol}
+	server.NextProtos, client.NextProtos = []string{"http/1.1"}, []string{gossip.Protocol, "http/1.1"}
 	a, b := tls.Server(near, server), tls.Client(far, client)
 
 	var ways sync.WaitGroup

@@ -29,7 +29,7 @@ func TestANodeOfManyAddressesHasOneConnection(t *testing.T) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		b := p.start(pondNode("beta.test", "n1"), nil, nil)
 		byAddress := tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return protocolTLS(b.cfg.ServerTLS), nil
+			return serverTLS(b.cfg.ServerTLS), nil
 		}}
 
 		const addresses = 30

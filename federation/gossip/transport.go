@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,8 +26,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Protocol is the ALPN protocol of gossip connections.
-const Protocol = "http/1.1"
+// The ALPN protocols of gossip connections. A client offers Protocol beside http/1.1, the one that net/http
+// serves. The server refuses clients without it, so that a client of the API learns that it has another port.
+const (
+	Protocol     = "roster-gossip/1"
+	httpProtocol = "http/1.1"
+)
 
 // A request to pathPackets has packets as its parts, and an empty answer. A request to pathStream and
 // its answer have one message of memberlist each, and after a push/pull the heads that the receiver
@@ -127,7 +132,7 @@ func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, b
 		turns: limit.NewFair(limit.FairConfig{
 			Slots: 1, PerParty: 1, Places: limit.Divide(maxDeliveries, nil), Patience: callTimeout,
 		}),
-		clientTLS: protocolTLS(cfg.ClientTLS),
+		clientTLS: protocolTLS(cfg.ClientTLS, Protocol, httpProtocol),
 		filter:    packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
 		contacts:  map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
 	}
@@ -145,14 +150,33 @@ func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, b
 		cfg.Bound(t.server)
 	}
 
-	t.tasks.Go(func() { _ = t.server.Serve(tls.NewListener(cfg.Listener, protocolTLS(cfg.ServerTLS))) })
+	t.tasks.Go(func() { _ = t.server.Serve(tls.NewListener(cfg.Listener, serverTLS(cfg.ServerTLS))) })
 
 	return t
 }
 
-func protocolTLS(given *tls.Config) *tls.Config {
+func serverTLS(given *tls.Config) *tls.Config {
+	config, refusing := protocolTLS(given, httpProtocol), protocolTLS(given, Protocol)
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if given.GetConfigForClient != nil {
+			if chosen, err := given.GetConfigForClient(hello); chosen != nil || err != nil {
+				return chosen, err
+			}
+		}
+
+		if !slices.Contains(hello.SupportedProtos, Protocol) {
+			return refusing, nil
+		}
+
+		return config, nil
+	}
+
+	return config
+}
+
+func protocolTLS(given *tls.Config, protocols ...string) *tls.Config {
 	config := given.Clone()
-	config.NextProtos = []string{Protocol}
+	config.NextProtos = protocols
 	config.MinVersion = tls.VersionTLS13
 	config.SessionTicketsDisabled = true // every connection authenticates both ends
 

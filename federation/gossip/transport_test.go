@@ -154,6 +154,24 @@ func TestALinkEndsWithItsAuthority(t *testing.T) {
 	})
 }
 
+// A client of the API at gossip's port is refused by a protocol's alert, which it knows another port by.
+func TestAClientOfTheAPIIsToldByTheProtocol(t *testing.T) {
+	inPond(t, func(t *testing.T, p *pond) {
+		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		b := p.start(pondNode("beta.test", "n1"), nil, nil)
+
+		raw, err := p.wire.DialFrom(b.address)(t.Context(), a.address)
+		must(t, err)
+
+		defer raw.Close()
+
+		err = tls.Client(raw, protocolTLS(b.transport.clientTLS, "h2", httpProtocol)).HandshakeContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no application protocol") {
+			t.Errorf("the handshake ends by %v", err)
+		}
+	})
+}
+
 // One node has a bounded number of streams, and one domain of nodes.
 //
 // Requirement: MESH-026
