@@ -430,6 +430,7 @@ func (l *Leader) seat(ctx context.Context, from spiffeid.ID, request *message.Jo
 	case !joined:
 		// Without a vote at first: the vote of a member without the log would delay every write.
 		change = l.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
+		l.contacts.add(id)
 	case !current.voter && !request.Reader && voters < maxVoters && l.caughtUpEnough(from):
 		if err := l.operator.mayPromote(ctx, current.Member); err != nil {
 			return err

@@ -38,6 +38,8 @@ type contacts struct {
 	matches map[raft.ServerID]logMatch
 	// promoted are the members to which this leader has given a vote and that have not answered since.
 	promoted map[raft.ServerID]time.Time
+	// added are the members that this leader has added and not heard since.
+	added map[raft.ServerID]time.Time
 	// since is when this member began to exchange messages with all others; zero while it follows a
 	// leader.
 	since  time.Time
@@ -51,6 +53,14 @@ func (c *contacts) note(id raft.ServerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard[id] = time.Now()
+	delete(c.added, id)
+}
+
+// add notes that this leader adds a member. It hears the member once it sends to it.
+func (c *contacts) add(id raft.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.added[id] = time.Now()
 }
 
 // A logMatch is how far a member has the log of this leader in a term, and when it said so last.
@@ -137,11 +147,15 @@ func (c *contacts) state(id spiffeid.ID) (ContactState, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	heard := c.heard[raft.ServerID(id.String())]
+	heard, since := c.heard[raft.ServerID(id.String())], c.since
+	if added := c.added[raft.ServerID(id.String())]; added.After(since) {
+		since = added
+	}
+
 	switch {
 	case time.Since(heard) <= silentAfter:
 		return ContactAlive, heard
-	case c.since.IsZero() || heard.IsZero() && time.Since(c.since) <= silentAfter:
+	case c.since.IsZero() || heard.IsZero() && time.Since(since) <= silentAfter:
 		return ContactUnknown, time.Time{} // contacts of an earlier term say nothing
 	}
 
@@ -164,8 +178,9 @@ func (c *contacts) follow(follows bool) {
 		return
 	}
 
-	// These votes are of an earlier term.
+	// These members are of an earlier term.
 	clear(c.promoted)
+	clear(c.added)
 
 	// The silence began with the leader's, which elections notice late.
 	c.since = time.Now().Add(-noticedWithin)
@@ -254,11 +269,22 @@ func (c *contacts) run(leads func() bool) {
 	}
 }
 
+// isNew reports whether this member has begun to exchange messages with all others only silentAfter ago.
+func (c *contacts) isNew() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return time.Since(c.since) <= noticedWithin+silentAfter
+}
+
 // logChange logs that a member has fallen silent, or that it answers again.
 func (c *contacts) logChange(m server) {
 	id := raft.ServerID(m.ID.String())
 
 	switch state, last := c.state(m.ID); {
+	case state == ContactSilent && last.IsZero() && c.isNew():
+		// It may be slow to answer its new leader. The silence of one that died with the former leader is
+		// logged a little later.
 	case state == ContactSilent && !c.logged[id]:
 		c.logged[id] = true
 		attributes := []any{"node", m.ID, "address", m.Address}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -194,6 +195,31 @@ func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
 			if !p.LastContact.IsZero() && began.Sub(p.LastContact) > time.Minute {
 				t.Errorf("%s is said to be silent for %v; all were heard until now", p.ID, began.Sub(p.LastContact))
 			}
+		}
+	})
+}
+
+// A member that was just added has the time of any other to answer before it is silent.
+//
+// Requirement: OPS-005
+func TestAnAddedMemberIsNotSilentYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &contacts{heard: map[raft.ServerID]time.Time{}, added: map[raft.ServerID]time.Time{}}
+		node := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/4")
+
+		c.follow(false)
+		time.Sleep(time.Minute)
+		c.add(raft.ServerID(node.String()))
+		time.Sleep(silentAfter)
+
+		if state, _ := c.state(node); state != ContactUnknown {
+			t.Errorf("a member that was added %v ago is %s", silentAfter, state)
+		}
+
+		time.Sleep(time.Second)
+
+		if state, _ := c.state(node); state != ContactSilent {
+			t.Errorf("a member that never answered is %s", state)
 		}
 	})
 }

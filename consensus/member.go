@@ -54,9 +54,9 @@ func newMember(cfg *Config) *member {
 	}
 	m.contacts = contacts{
 		cfg: cfg, log: log, life: life, group: m.group,
-		heard: map[raft.ServerID]time.Time{}, matches: map[raft.ServerID]logMatch{},
-		promoted: map[raft.ServerID]time.Time{}, logged: map[raft.ServerID]bool{},
-		duplicates: map[spiffeid.ID]duplicate{},
+		heard: map[raft.ServerID]time.Time{}, added: map[raft.ServerID]time.Time{},
+		matches: map[raft.ServerID]logMatch{}, promoted: map[raft.ServerID]time.Time{},
+		logged: map[raft.ServerID]bool{}, duplicates: map[spiffeid.ID]duplicate{},
 	}
 	m.storage = storage{
 		cfg: cfg, log: log, life: life, group: m.group, growth: logGrowth{due: make(chan struct{}, 1)},
