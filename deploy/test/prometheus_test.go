@@ -630,7 +630,7 @@ func TestAlertsOfOneNode(t *testing.T) {
 	// An SVID of a minute is not renewed.
 	roster("ca", "issue", "/roster/node/a", "--host", host, "--out", "a/node", "--lifetime", "1m", "--force")
 	p.eventuallyFires(t, "RosterSVIDAboutToEnd")
-	doctorSays("identity", "ends in")
+	doctorSays("identity", "expires in")
 }
 
 // maxRegistrations bounds the registrations of a peer that was set back; each takes a process.
