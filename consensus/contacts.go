@@ -38,7 +38,7 @@ type contacts struct {
 	matches map[raft.ServerID]logMatch
 	// promoted are the members to which this leader has given a vote and that have not answered since.
 	promoted map[raft.ServerID]time.Time
-	// added are the members that this leader has added and not heard since.
+	// added are the members that this leader has added and that have not answered since.
 	added map[raft.ServerID]time.Time
 	// since is when this member began to exchange messages with all others; zero while it follows a
 	// leader.
@@ -56,7 +56,7 @@ func (c *contacts) note(id raft.ServerID) {
 	delete(c.added, id)
 }
 
-// add notes that this leader adds a member. It hears the member once it sends to it.
+// add notes that this leader adds a member, which answers only once this leader sends to it.
 func (c *contacts) add(id raft.ServerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -95,7 +95,7 @@ func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	return w
 }
 
-// Until makes Next return errWatchEnded, instead of waiting, once over is closed.
+// Until has Next fail, instead of waiting, once over is closed.
 func (w *Watcher) Until(over <-chan struct{}) { w.until = over }
 
 // Close ends the watch. It may be called twice.
@@ -115,7 +115,7 @@ func (w *Watcher) ResumeToken() ResumeToken {
 func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.log.position()} }
 
 // Next returns the next events, and waits for one if necessary. It returns ctx's error if that
-// ends first, and may then be called again; or ErrBehind, or errWatchEnded. Changes that have
+// ends first, and may then be called again; or ErrBehind; or another error once the watch has ended. Changes that have
 // happened are returned even if ctx has ended.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {

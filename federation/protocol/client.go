@@ -73,7 +73,7 @@ type Held struct {
 
 // Hold is Get for a request that the node may hold until it has news. The first response,
 // each further one and the answer must arrive within silence of each other; otherwise Hold
-// returns errSilent. An error of Answered ends it too.
+// fails. An error of Answered ends it too.
 func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values, limit int,
 	silence time.Duration) (held Held, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
