@@ -212,7 +212,8 @@ func (l *Ledger) run() {
 	ticker := time.NewTicker(mendEvery)
 	defer ticker.Stop()
 
-	wait, rounds := 0, 0
+	// Each log has a pause of its own: strangers can ask for a former one that no member can complete.
+	pauses := map[uint64]mendPause{}
 
 	for {
 		select {
@@ -222,30 +223,33 @@ func (l *Ledger) run() {
 		}
 
 		present, _ := l.Tree()
+		for _, epoch := range l.epochs.Lacking(present) {
+			pause := pauses[epoch]
+			if time.Now().Before(pause.until) {
+				continue
+			}
 
-		lacking := l.epochs.Lacking(present)
-		if wait--; wait > 0 || len(lacking) == 0 {
-			continue
-		}
-
-		var err error
-		for _, epoch := range lacking {
-			err = errors.Join(err, l.mend(epoch))
-		}
-
-		if err != nil {
-			rounds = min(rounds+1, 6)
+			err := l.mend(epoch)
+			if err == nil {
+				delete(pauses, epoch)
+				continue
+			}
 
 			// The pause doubles up to about a minute: a member that has the entries may be away for long.
-			wait = 1 << rounds
+			pause.rounds = min(pause.rounds+1, 6)
+			pause.until = time.Now().Add(mendEvery << pause.rounds)
+			pauses[epoch] = pause
+
 			l.member.log.Warn("entries of the ledger are missing here; asking the other members again",
-				"after_s", wait, "err", err)
-
-			continue
+				"epoch", epoch, "after_s", (mendEvery << pause.rounds).Seconds(), "err", err)
 		}
-
-		wait, rounds = 0, 0
 	}
+}
+
+// A mendPause is until when a log is not looked after, and how often it was in vain.
+type mendPause struct {
+	until  time.Time
+	rounds int
 }
 
 // mend fills the log of an epoch up to its tree, from the files and then from each other member.

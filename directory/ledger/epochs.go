@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -77,7 +79,8 @@ func (e *Epochs) Log(epoch uint64) (log *Log, end *Tree, err error) {
 	return log, &tree, nil
 }
 
-// Lacking returns the epochs whose logs lack entries: the present one, and those that ended and were asked for.
+// Lacking returns the epochs whose logs lack entries, the newest first: the present one, and those that ended and
+// were asked for.
 func (e *Epochs) Lacking(present uint64) (epochs []uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,6 +92,8 @@ func (e *Epochs) Lacking(present uint64) (epochs []uint64) {
 			epochs = append(epochs, epoch)
 		}
 	}
+
+	slices.SortFunc(epochs, func(a, b uint64) int { return cmp.Compare(b, a) })
 
 	return epochs
 }
