@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -349,6 +350,15 @@ func TestALookalikeOfAHiddenNameIsNotFlagged(t *testing.T) {
 			if !strings.Contains(text, "planner") || strings.Contains(text, "confusable") != (hidden == "") {
 				t.Errorf("%s with %q hidden: %s", tool, hidden, text)
 			}
+		}
+	}
+
+	p.set(partRules{})
+
+	for _, path := range []string{"/ad/r/", "/ad/l?agent=", "/agents/", "/discovery/agents/"} {
+		body := textOf(t, ask(t, s, "/client/reader", "GET", path+url.PathEscape(lookalike), ""))
+		if !strings.Contains(body, `"flags":["mixed_script"]`) {
+			t.Errorf("%s of a name in two scripts: %s", path, body)
 		}
 	}
 }

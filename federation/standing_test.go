@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,14 +112,15 @@ func TestAStandingIsReadLeniently(t *testing.T) {
 		t.Errorf("%+v became %+v", said, got)
 	}
 
-	header.Set(protocol.HeaderStanding, "state=active&error=%1b[2J&position=x&page=-1")
+	header.Set(protocol.HeaderStanding,
+		"state=%1bactive&error=%1b[2J&evidence=%c2%9b&code=%e2%80%ae&position=x&page=-1")
 
-	if got, ok := protocol.ParseStanding(header); !ok || got.Error != "?[2J" || got.Position.Epoch != 0 ||
-		!got.Page.IsZero() {
+	if got, ok := protocol.ParseStanding(header); !ok || got != (protocol.Standing{State: "?active", Error: "?[2J",
+		Evidence: "?", Code: "?"}) {
 		t.Errorf("read as %+v, %t", got, ok)
 	}
 
-	for _, text := range []string{"", "error=x", "%zz"} {
+	for _, text := range []string{"", "error=x", "%zz", "state=" + strings.Repeat("x", 4<<10)} {
 		header.Set(protocol.HeaderStanding, text)
 
 		if _, ok := protocol.ParseStanding(header); ok {

@@ -131,7 +131,7 @@ func TestAWithheldSchemaJudgesWithoutAWord(t *testing.T) {
 
 		got := s.outcome(t, e, hidden, "", `{"canary_field": "text"}`)
 		if calls.Load() != before || !strings.Contains(got, string(directory.BadInput)) ||
-			containsCanary(got, "canary_field") {
+			!strings.Contains(got, "schema, which is withheld from you") || containsCanary(got, "canary_field") {
 			t.Errorf("%s: a bad input reached the agent (%d), or was answered by %s", protocol, calls.Load(), got)
 		}
 

@@ -28,6 +28,35 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
+// A domain is one with an authority of its own, which anybody can make in any name.
+type domain struct {
+	name spiffeid.TrustDomain
+	ca   *trust.CA
+	ring *trust.Keyring
+}
+
+func newDomain(t testing.TB, name string) *domain {
+	t.Helper()
+	now := time.Now()
+	td := spiffeid.RequireTrustDomainFromString(name)
+	ca, err := trust.NewCA(td, now)
+	must(t, err)
+	svid, err := ca.Issue("/roster/node/1", time.Hour, now)
+	must(t, err)
+	key, err := trust.OpenKey(t.TempDir())
+	must(t, err)
+	attestation, err := key.Attest(svid, now)
+	must(t, err)
+
+	ring := trust.NewKeyring(td, key, trust.NewBundles())
+	ring.SetOwn(&signed.KeyDocument{
+		Issuer: td, Epoch: 1, Seq: 1, Expires: now.Unix() + signed.KeyDocumentLifetime,
+		Keys: []signed.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}},
+	})
+
+	return &domain{td, ca, ring}
+}
+
 // A falsePeer is a domain of one node that announces whatever its test chooses, signed as it must be.
 // It implements federation's source of pages.
 type falsePeer struct {
@@ -40,11 +69,7 @@ type falsePeer struct {
 	epoch   uint64                                                                      // 0 for 1
 	record  func(name directory.Hash) (statement []byte, disclosures []string, ok bool) // by h
 	keys    *signed.KeyDocument
-	answer  func(http.Header) // changes the header of each answer; may be nil
-	relay   http.HandlerFunc  // answers requests about other origins; may be nil
 	changed chan struct{}
-	leaf    uint64           // of the registrations that it makes up
-	ledger  http.HandlerFunc // answers for its ledger; nil for none
 }
 
 // newFalsePeer starts a false peer of the mesh's first domain, and makes that domain peer with it.
@@ -77,20 +102,8 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 	must(m.t, err)
 	m.t.Cleanup(func() { _ = served.Close() })
 
-	honest := served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) })
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p.relay != nil && r.URL.Query().Get("origin") != name {
-			p.relay(w, r)
-
-			return
-		}
-
-		if p.answer != nil {
-			w = &forgedAnswer{ResponseWriter: w, forge: p.answer}
-		}
-
-		honest.ServeHTTP(w, r)
-	}))
+	server := httptest.NewUnstartedServer(
+		served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }))
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()},
 		ClientAuth:   tls.RequireAnyClientCert, // it judges nobody
@@ -108,32 +121,6 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 
 	return p
 }
-
-// A forgedAnswer is an answer whose header is changed before it is sent, and that of each interim response.
-type forgedAnswer struct {
-	http.ResponseWriter
-	forge func(http.Header)
-	begun bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (f *forgedAnswer) WriteHeader(status int) {
-	f.begun = f.begun || status >= http.StatusOK
-	f.forge(f.Header())
-	f.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (f *forgedAnswer) Write(data []byte) (int, error) {
-	if !f.begun {
-		f.WriteHeader(http.StatusOK)
-	}
-
-	return f.ResponseWriter.Write(data)
-}
-
-// Unwrap is for http.ResponseController.
-func (f *forgedAnswer) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // peerWith makes the first domain peer with a false one, by its operator.
 func (m *runningMesh) peerWith(p *falsePeer) {
@@ -328,7 +315,7 @@ func (p *falsePeer) register(t *testing.T, digest *signed.Digest, agent, owner s
 	now, seed := time.Now().Unix(), directory.HashOf([]byte(agent))
 	change := &signed.Change{
 		Issuer: p.name, RID: digest.RID, Op: signed.OpPut, Epoch: max(p.epoch, 1), Revision: digest.Revision,
-		IssuedAt: now, Since: now, Leaf: p.leaf, Agent: agent, Document: parsed,
+		IssuedAt: now, Since: now, Agent: agent, Document: parsed,
 		Salt:  signed.Salt(seed[:len(signed.Salt{})]),
 		Owner: directory.IdentityOf(spiffeid.RequireFromPath(p.name, owner)),
 	}

@@ -2,7 +2,6 @@ package attacks
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/roster-mesh/roster/node/dev"
 )
@@ -134,73 +131,6 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 	}
 }
 
-// Two keys without processes that a standing admission admits become members without a vote, whatever they
-// say of themselves, and bring nothing: no change, and no message of Raft (findings 28 and 31).
-//
-// Requirement: SEC-012, SEC-019
-func TestAKeyWithoutAProcessGetsNoVote(t *testing.T) {
-	t.Parallel()
-	m := startMesh(t, "--domains", "1", "--nodes", "3")
-	leader, _ := m.leaderOf()
-	m.mustRun(append(m.operator(0), "raft", "admit", "spiffe://alpha.test/roster/node/x*", "--standing", "--max", "5"))
-
-	for _, name := range []string{"x1", "x2"} {
-		pair := m.mintNode(name)
-		join := clientOf(t, m.trusting(pair, "http/1.1"))
-
-		// Again and again, with a word that the leader itself could give.
-		body, err := cbor.Marshal(map[int]any{1: "127.0.0.1:" + map[string]string{"x1": "1", "x2": "2"}[name],
-			4: uint64(1) << 40, 5: uint64(1) << 40, 8: map[int]any{1: 1, 2: 1, 3: 1}, 11: uint64(7)})
-		must(t, err)
-
-		for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(200 * time.Millisecond) {
-			status, answer, err := ask(t.Context(), join, http.MethodPost, "https://"+leader.Raft+"/v1/join", body)
-			if err != nil || status != http.StatusOK {
-				t.Fatal(status, string(answer), err)
-			}
-		}
-
-		got, err := m.writeFrame(m.trusting(pair, "roster-write/1"), leader,
-			forwarded("spiffe://alpha.test/agent/ada", "by-"+name, false))
-		if err != nil || got != "not-a-voter" {
-			t.Errorf("a change by %s: %q %v", name, got, err)
-		}
-
-		for _, n := range m.Domains[0].Nodes {
-			if err := speaksRaft(t, m.trusting(pair, "roster-raft/1"), n); err != nil {
-				t.Errorf("%s at %s: %v", name, n.ID, err)
-			}
-		}
-	}
-
-	out := m.mustRun(append(m.operator(0), "raft", "peers", "-o", "json"))
-	voters := strings.Count(out, `"voter": true`) + strings.Count(out, `"voter":true`)
-
-	if voters != 3 || !strings.Contains(out, "node/x2") {
-		t.Errorf("the members are %s", out)
-	}
-}
-
-// speaksRaft returns an error unless a node ends a connection for Raft at once.
-func speaksRaft(t *testing.T, as *tls.Config, to dev.Node) error {
-	t.Helper()
-
-	conn, err := (&tls.Dialer{Config: as}).DialContext(t.Context(), "tcp", to.Raft)
-	if err != nil {
-		return nil // in the handshake
-	}
-	defer conn.Close()
-
-	_ = conn.SetDeadline(time.Now().Add(8 * time.Second))
-
-	var timeout interface{ Timeout() bool }
-	if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
-		return errors.New("the connection for Raft stays open")
-	}
-
-	return nil
-}
-
 func withOwner(request map[int]any, owner string) map[int]any {
 	request[1].(map[int]any)[12] = owner
 	return request
@@ -209,56 +139,4 @@ func withOwner(request map[int]any, owner string) map[int]any {
 func withDocument(request map[int]any, document string) map[int]any {
 	request[1].(map[int]any)[4] = []byte(document)
 	return request
-}
-
-// Whoever has a key under a peer's node path ends no peering by it: a node that was never admitted is a
-// stranger, and a member's key brings no farewell without the proof of its domain's operator. The farewell of
-// the operator ends the peering at the peer (finding 32).
-//
-// Requirement: MESH-025, SEC-019
-func TestANodesKeyEndsNoPeering(t *testing.T) {
-	t.Parallel()
-	m := startMesh(t, "--domains", "2", "--nodes", "1")
-	alpha, beta := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
-	url := beta.API + "/federation/v1/"
-
-	state := func() string {
-		return m.mustRun(append(m.operator(1), "peer", "list", "-o", "json"))
-	}
-
-	eventually(t, 20*time.Second, "beta knows the keys of alpha", func() error {
-		never := clientOf(t, m.trusting(m.mintNode("9")))
-
-		private := url + "pages?origin=beta.test&aud=alpha.test&since=0"
-
-		status, answer, err := ask(t.Context(), never, http.MethodGet, private, nil)
-		if err != nil || status != http.StatusForbidden {
-			return fmt.Errorf("a private stream for a node that was never admitted: %d %s %w", status, answer, err)
-		}
-
-		return nil
-	})
-
-	for name, client := range map[string]*http.Client{
-		"a node that was never admitted": clientOf(t, m.trusting(m.mintNode("9"))),
-		"a member":                       clientOf(t, m.memberTLS(alpha)),
-	} {
-		status, answer, err := ask(t.Context(), client, http.MethodPost, url+"farewell", nil)
-		if err != nil || status != http.StatusForbidden {
-			t.Errorf("a farewell of %s: %d %s %v", name, status, answer, err)
-		}
-	}
-
-	if said := state(); !strings.Contains(said, `"active"`) {
-		t.Errorf("beta's peers are %s", said)
-	}
-
-	m.mustRun(append(m.operator(0), "peer", "remove", "beta.test"))
-	eventually(t, 20*time.Second, "beta has taken the farewell", func() error {
-		if said := state(); strings.Contains(said, `"active"`) {
-			return errors.New(said)
-		}
-
-		return nil
-	})
 }
