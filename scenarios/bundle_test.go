@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory/directorytest"
-
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/scenarios/mesh"
-	"github.com/roster-mesh/roster/trust"
 )
 
 // A domain's CA is replaced and no operator of a peer does anything: peers fetch its
@@ -100,40 +94,6 @@ func fingerprintIsNot(t *testing.T, m *mesh.Mesh, domain, old string) error {
 	}
 
 	return nil
-}
-
-// Anyone can read a domain's bundle at its well-known path, because the bundle itself is
-// the root of trust.
-//
-// Requirement: TRUST-004
-func TestABundleIsServed(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Seed: seed})
-		n := m.Domain("alpha.test").Nodes[0]
-
-		resp, err := n.HTTP("").Get(n.URL() + wire.BundlePath)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s: %v", resp.Status, body, err)
-		}
-
-		got, err := trust.ParseBundle(spiffeid.RequireTrustDomainFromString("alpha.test"), body)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		seq, _ := got.SequenceNumber()
-
-		want := m.Domain("alpha.test").Bundle().X509Authorities()
-		if seq == 0 || len(got.X509Authorities()) != 1 || !got.X509Authorities()[0].Equal(want[0]) {
-			t.Errorf("served is %s", body)
-		}
-	})
 }
 
 // The node at whose address a domain's bundle is refreshed is dead while the domain replaces its CA.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -278,80 +277,4 @@ func (p *processes) post(domain, n int, who, path, body string, header ...string
 	}
 
 	return resp.StatusCode, resp.Header, string(b)
-}
-
-// The four steps of the appendix, as its client takes them: search, select, invoke, and
-// handle the answer or the error.
-//
-// Requirement: AI-041
-func TestTheFlowOfTheAppendix(t *testing.T) {
-	t.Parallel() // most of its time it waits for processes
-	p := startProcesses(t, "--domains", "1", "--nodes", "1", "--sample", "0")
-
-	agent := p.agentOf(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
-
-		if string(body) != `{"document":"A long text."}` {
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			return
-		}
-
-		_, _ = io.WriteString(w, `{"summary":"A text."}`)
-	})
-	document := fmt.Sprintf(`{"id":"appendix","name":"English Summarizer","description":"Summarizes English documents.",`+
-		`"endpoint":%q,"capabilities":["summarization"],"supported_languages":["en"],"operations":[{"name":"summarize",`+
-		`"description":"Summarizes a document.","inputs":{"type":"object","properties":{"document":{"type":"string"}},`+
-		`"required":["document"]},"outputs":{"type":"object","required":["summary"]}}]}`, agent.URL)
-
-	if status, _, body := p.post(0, 0, "agent/ada", "/agents", document); status != http.StatusCreated {
-		t.Fatalf("publishing: %d %s", status, body)
-	}
-
-	// Search.
-	_, _, found := p.post(0, 0, "client/reader", "/agents/search",
-		`{"query":"summarize an English document","filters":{"supported_language":"en"},"top":3}`)
-
-	var candidates []struct{ ID, Name string }
-	if err := json.Unmarshal([]byte(found), &candidates); err != nil || len(candidates) != 1 {
-		t.Fatalf("step 1: %s %v", found, err)
-	}
-
-	// Select.
-	at := "/agents/" + candidates[0].ID
-
-	selected, err := p.http(0, "client/reader").Get(p.Domains[0].Nodes[0].API + at)
-	if err != nil || selected.StatusCode != http.StatusOK {
-		t.Fatalf("step 2: %v %v", selected, err)
-	}
-
-	defer selected.Body.Close()
-
-	var metadata struct {
-		Endpoint   string
-		Operations []struct{ Name string }
-	}
-	if err := json.NewDecoder(selected.Body).Decode(&metadata); err != nil || metadata.Endpoint != agent.URL ||
-		len(metadata.Operations) != 1 {
-		t.Fatalf("step 2: %+v %v", metadata, err)
-	}
-
-	// Invoke, and handle what comes.
-	at += "/" + metadata.Operations[0].Name
-	if status, _, body := p.post(0, 0, "agent/bob", at, `{"document":"A long text."}`); status != http.StatusOK ||
-		body != `{"summary":"A text."}` {
-		t.Errorf("steps 3 and 4: %d %s", status, body)
-	}
-
-	for input, want := range map[string]string{`{}`: "InvalidInput", `{"document":"Another text."}`: "InvalidInput"} {
-		status, _, body := p.post(0, 0, "agent/bob", at, input)
-
-		var refused struct {
-			Error struct{ Code, Message string }
-		}
-		if err := json.Unmarshal([]byte(body), &refused); err != nil || status < 400 || refused.Error.Code != want ||
-			refused.Error.Message == "" {
-			t.Errorf("step 4, an error: %d %s %v; want %s", status, body, err, want)
-		}
-	}
 }

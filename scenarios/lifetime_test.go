@@ -128,35 +128,3 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		}
 	})
 }
-
-// A restarted node answers for other domains at once, before anybody has spoken
-// to it, and with the deadlines that it knew.
-//
-// Requirement: MESH-007
-func TestARestartedNodeAnswersAlone(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		soon := m.Register("alpha.test", "soon", 120)
-		late := m.Register("gamma.test", "late", 3600)
-		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(soon, late) })
-		n := m.Domain("beta.test").Nodes[0]
-		n.Kill()
-		m.Isolate(n)
-		n.Restart()
-		m.Eventually(time.Minute, n.Name+" is ready", n.Ready)
-
-		if all, err := m.Lookup(n); err != nil {
-			t.Error(err)
-		} else if len(all) != 2 {
-			t.Errorf("%s shows %d agents of other domains after its restart, before it has contacted a peer; want 2",
-				n.Name, len(all))
-		}
-
-		m.Abandon(soon)
-		sleepUntil(m, soon.Until)
-
-		if err := m.Gone(soon); err != nil {
-			t.Error(err)
-		}
-	})
-}

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,28 +38,6 @@ func TestARegistrationReachesEveryDomain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A write to a follower is one to the domain: it forwards, and the writer reads
-// its write there.
-func TestAnyNodeTakesAWrite(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
-		for i, n := range m.Domains[0].Nodes {
-			a := m.RegisterAt(n, fmt.Sprintf("agent-%d", i), 3600)
-
-			all, err := m.Lookup(n)
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			if _, shown := all[a.RID]; !shown {
-				t.Errorf("%s took %s and does not show it", n.Name, a.Name)
-			}
-
-			m.Eventually(time.Second, a.Name+" is seen at every node", func() error { return m.Seen(a) })
-		}
-	})
 }
 
 // Each node of an agent's domain makes a staple of it, which is small however many members
@@ -102,47 +79,6 @@ func TestAStapleTravelsWithItsAgent(t *testing.T) {
 		var refused *apiclient.Error
 		if !errors.As(err, &refused) || refused.Code != string(directory.ForeignRegistration) {
 			t.Errorf("beta.test made a staple for alpha.test: %s, %v", staple, err)
-		}
-	})
-}
-
-// A proof outlives its origin: while alpha is unreachable, the proof that gamma serves
-// for alpha's agent verifies offline against alpha's bundle, against no other bundle,
-// and until the agent's deadline.
-func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		a := m.Register("alpha.test", "ada", 600)
-		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
-		gamma := m.Domain("gamma.test").Nodes[0]
-
-		var proof []byte
-		m.Eventually(time.Minute, "gamma.test has the whole record", func() (err error) {
-			proof, err = m.Proof(gamma, a)
-			return err
-		})
-		m.Domain("alpha.test").Kill()
-		check := func(d *mesh.Domain, at time.Time, code int) {
-			t.Helper()
-
-			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), At: at})
-			if trust.ExitCode(err) != code {
-				t.Errorf("exit code %d, want %d: %v\n%v", trust.ExitCode(err), code, err, report)
-			}
-
-			if err == nil && (report.Subject.Domain != a.Domain || report.Subject.Agent != a.Name ||
-				report.Subject.RID != a.RID) {
-				t.Errorf("the proof is of %+v", report.Subject)
-			}
-		}
-		check(m.Domain("alpha.test"), time.Now(), 0)
-		check(m.Domain("beta.test"), time.Now(), 12)
-		check(m.Domain("alpha.test"), a.Until.Add(time.Second), 14)
-
-		tampered := []byte(strings.Replace(string(proof), `"record":"`, `"record":"e`, 1))
-		if _, err := trust.Verify(tampered,
-			trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()}); trust.ExitCode(err) != 10 {
-			t.Errorf("a tampered proof: exit code %d: %v", trust.ExitCode(err), err)
 		}
 	})
 }

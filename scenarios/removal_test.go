@@ -63,37 +63,6 @@ func TestTheWrongMemberIsRemovedAfterADeath(t *testing.T) {
 	}
 }
 
-// From the death of a node, the leader too, status says silent of it within four seconds at each other
-// node.
-func TestADeathIsInStatusInFourSeconds(t *testing.T) {
-	for _, victim := range []string{"1", "3"} {
-		p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
-		p.lead(0)
-
-		dead := p.Domains[0].Nodes[victim[0]-'1']
-		p.kill(dead)
-		killed := time.Now()
-
-		for node, n := range p.Domains[0].Nodes {
-			if n.ID == dead.ID {
-				continue
-			}
-
-			p.eventually(time.Until(killed.Add(4*time.Second)), "node "+n.ID+" says so", func() error {
-				for _, peer := range p.raft(0, node).Peers {
-					if peer.ID == dead.ID && peer.State == apiclient.RaftPeerSilent {
-						return nil
-					}
-				}
-
-				return fmt.Errorf("%+v", p.raft(0, node).Peers)
-			})
-		}
-
-		t.Logf("node %s: known after %s", victim, time.Since(killed).Round(10*time.Millisecond))
-	}
-}
-
 // lead gives a node of the first domain the leadership, unless it has it.
 func (p *processes) lead(node int) {
 	p.t.Helper()

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,77 +224,6 @@ func epochOf(m *mesh.Mesh, position string) (epoch uint64) {
 	}
 
 	return epoch
-}
-
-// A restore whose leader dies at any moment is either done or not: all nodes of the
-// domain are in a new epoch with the backup's contents, or in the old one with
-// everything. The domain takes writes again, its peers have its confirmed registrations,
-// and it isn't frozen for partial announcements.
-//
-// Requirement: MESH-019
-func TestARestoreThatIsInterrupted(t *testing.T) {
-	runStory(t, 2, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
-		rng := rand.New(rand.NewPCG(seed, 7))
-		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]
-		kept := m.Register("alpha.test", "kept", 86400)
-		backup := m.Backup("alpha.test")
-		late := m.Register("alpha.test", "late", 86400)
-		m.Eventually(5*time.Second, "the peer has both", func() error {
-			return m.Shows(beta, "alpha.test", kept, late)
-		})
-		leader := m.Domain("alpha.test").Leader()
-
-		var (
-			restoring sync.WaitGroup
-			err       error
-		)
-		restoring.Go(func() { _, err = m.Restore(backup, true) })
-		moment := time.Duration(rng.IntN(250)) * time.Millisecond
-		time.Sleep(moment)
-		leader.Kill()
-		restoring.Wait()
-		time.Sleep(30 * time.Second)
-		leader.Restart()
-
-		var now []*mesh.Agent
-		m.Eventually(2*time.Minute, "all of its nodes have the same, of one side or the other", func() error {
-			all := m.Shows(leader, "alpha.test", kept, late)
-
-			now = []*mesh.Agent{kept, late}
-			if all != nil {
-				now = now[:1]
-			}
-
-			for _, n := range alpha.Nodes {
-				if err := m.Shows(n, "alpha.test", now...); err != nil {
-					return fmt.Errorf("%w; and %w", all, err)
-				}
-			}
-
-			return nil
-		})
-		t.Logf("killed after %v: %d of 2 are there; the restore said %v", moment, len(now), err)
-
-		if len(now) == 1 {
-			m.Overtaken(backup)
-		}
-
-		m.Refresh(kept)
-		fresh := m.Register("alpha.test", "new", 86400)
-		m.Eventually(3*time.Minute, "the peer has the confirmed registrations", func() error {
-			return m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...)
-		})
-		m.Sleep(5 * time.Minute)
-
-		if err := m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...); err != nil {
-			t.Error(err)
-		}
-
-		if err := m.Frozen(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // A domain that has lost all of its disks starts from nothing and restores its backup.
