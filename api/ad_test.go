@@ -294,9 +294,7 @@ func FuzzLookup(f *testing.F) {
 	s := newTestServer(f, nil, entries...)
 	f.Fuzz(func(t *testing.T, query string) {
 		r, err := http.NewRequest("GET", "https://ad.alpha.test:8400/ad/l", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		r.URL.RawQuery = query
 		for range 10 {

@@ -126,9 +126,7 @@ func watching(t *testing.T, c *apiclient.Client, opt apiclient.LookupOptions, la
 	t.Helper()
 
 	w, err := c.Watch(t.Context(), opt, lastID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = w.Close() })
 
@@ -350,9 +348,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		n := 0
 		for ; ; n++ {
 			e, err := w.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			if e.Kind == "end" {
 				if e.Why != ad.EndSlow {

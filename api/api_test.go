@@ -160,9 +160,7 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 	}
 
 	finder, err := discovery.New(discovery.Config{View: view})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(finder.Close)
 
@@ -185,19 +183,13 @@ func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid
 	t.Helper()
 
 	d, err := directory.ParseDocument(kind, []byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	p, err := kinds.Project(agent, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	id, err := directory.ParseRID(rid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	now := time.Now().UnixMilli()
 
@@ -225,9 +217,7 @@ func ask(t testing.TB, s *Server, caller, method, target, body string, header ..
 	r.RequestURI = target
 
 	u, err := r.URL.Parse("https://ad.alpha.test:8400" + target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	r.URL = u
 	if caller != "" {

@@ -13,9 +13,7 @@ import (
 // Requirement: XU-032
 func TestTheChecklistIsAnswered(t *testing.T) {
 	text, err := os.ReadFile("CHECKLIST.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	points := regexp.MustCompile(`(?m)^\d+\. \*\*(.*?)\*\*: (.*)$`).FindAllStringSubmatch(string(text), -1)
 

@@ -130,9 +130,7 @@ func TestClientReads(t *testing.T) {
 	var names []string
 	for l, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "agent *", Protocol: []string{"mcp"},
 		Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, a := range l.Agents {
 			names = append(names, a.Agent)
@@ -145,9 +143,7 @@ func TestClientReads(t *testing.T) {
 
 	for _, id := range []string{rid(9), "foreign", "/ad/r/beta.test/" + rid(9)} {
 		got, err := c.Get(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if got.Agent != "foreign" || got.Provenance.Authority != "beta.test" ||
 			got.Provenance.Verification.State != "verified" ||

@@ -185,9 +185,7 @@ func TestCompression(t *testing.T) {
 		}
 
 		z, err := gzip.NewReader(strings.NewReader(string(body)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if got, err := io.ReadAll(z); err != nil || string(got) != string(want) {
 			t.Errorf("%s: unpacked it is %.100q (%v)", target, got, err)

@@ -65,9 +65,7 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		resp := ask(t, s, caller, "GET", "/ad/r/"+id+"/history", "")
 
 		data, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return resp.StatusCode, string(data)
 	}

@@ -50,9 +50,7 @@ func TestARefreshIsToldOfAShorterLifetime(t *testing.T) {
 // Requirement: AD-010, AD-011
 func TestARenewalUnderTheMinimumIsRefused(t *testing.T) {
 	batch, err := directory.ParseIdentityPattern("spiffe://alpha.test/batch/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s := newTestServer(t, func(c *Config) {
 		c.CallerLimits = []admission.CallerLimits{{Who: batch, MinLifetime: 3600}}

@@ -124,18 +124,12 @@ func outputs(t *testing.T) map[string]*jsonschema.Schema {
 	for _, tool := range listed(t) {
 		for what, text := range map[string]jsontext.Value{"input": tool.InputSchema, "output": tool.OutputSchema} {
 			v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
-			if err := compiler.AddResource(tool.Name+"-"+what, v); err != nil {
-				t.Fatal(err)
-			}
+			must(t, compiler.AddResource(tool.Name+"-"+what, v))
 
 			schema, err := compiler.Compile(tool.Name + "-" + what)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			all[tool.Name+"-"+what] = schema
 		}
@@ -252,10 +246,8 @@ func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
 				Properties map[string]map[string]any
 			} `json:"$defs"`
 		}
-		if err := json.Unmarshal(toolNamed(t, name).OutputSchema, &schema,
-			json.MatchCaseInsensitiveNames(true)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(toolNamed(t, name).OutputSchema, &schema,
+			json.MatchCaseInsensitiveNames(true)))
 
 		for kind, what := range schema.Defs {
 			for member, p := range what.Properties {
@@ -310,9 +302,7 @@ func TestToolsAreForThoseWhoMay(t *testing.T) {
 					Tools []struct{ Name string }
 				}
 			}
-			if err := json.UnmarshalRead(resp.Body, &body, json.MatchCaseInsensitiveNames(true)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.UnmarshalRead(resp.Body, &body, json.MatchCaseInsensitiveNames(true)))
 
 			for _, tool := range body.Result.Tools {
 				names = append(names, tool.Name)
@@ -527,9 +517,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.IOTransport{Reader: here, Writer: here}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	list, err := session.ListTools(t.Context(), nil)
 	if err != nil || len(list.Tools) != toolCount+1 { // the node's answer tells whether it has a gateway
@@ -546,9 +534,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 		{"register_agent", map[string]any{"agent": "x", "document": map[string]any{}}, "unauthenticated"},
 	} {
 		got, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: x.tool, Arguments: x.args})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if err := schemas[x.tool+"-output"].Validate(got.StructuredContent); err != nil ||
 			got.IsError != (x.problem != "") {

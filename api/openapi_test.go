@@ -54,9 +54,7 @@ func TestTheDescriptionIsWithoutLooseEnds(t *testing.T) {
 		document := openapi.Marshal(Description().Describe(openapi.Node{Domain: alpha.Name(), Has: has}))
 
 		var root map[string]any
-		if err := json.Unmarshal(document, &root); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(document, &root))
 
 		if size := len(document); size > 320<<10 {
 			t.Errorf("%s: the document has %d bytes: share what operations have in common", name, size)
@@ -136,9 +134,7 @@ func document(t testing.TB) *openapi3.T {
 	t.Helper()
 
 	doc, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return doc
 }
@@ -275,9 +271,7 @@ func askedFor(t *testing.T) []string {
 	names := []string{"lt", "agent", "kind", "visibility"} // by lifetime, and in a list
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		ast.Inspect(f, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
@@ -449,25 +443,19 @@ func compileSchemas(t *testing.T) map[string]*jsonschema.Schema {
 		}
 
 		v, err := jsonschema.UnmarshalJSON(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if v.(map[string]any)["$id"] != publicURL+"/schemas/"+name+".json" {
 			t.Errorf("%s has another $id", name)
 		}
 
-		if err := compiler.AddResource(publicURL+"/schemas/"+name+".json", v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, compiler.AddResource(publicURL+"/schemas/"+name+".json", v))
 	}
 
 	compiled := map[string]*jsonschema.Schema{}
 	for name := range files {
 		schema, err := compiler.Compile(publicURL + "/schemas/" + name + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		compiled[name] = schema
 	}
@@ -596,9 +584,7 @@ func newJudge(t *testing.T) func(kind directory.Kind, doc string) (schema, direc
 
 	return func(kind directory.Kind, doc string) (schema, direct error) {
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		d, direct := directory.ParseDocument(kind, []byte(doc))
 		if direct == nil {
@@ -620,9 +606,7 @@ func newJudge(t *testing.T) func(kind directory.Kind, doc string) (schema, direc
 // takes, the schema takes.
 func TestSchemasTakeRealAgentCards(t *testing.T) {
 	cards, err := filepath.Glob("../../shared/data/agents/a2a/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if len(cards) == 0 {
 		t.Skip("beside the project there are no agent cards")
@@ -633,9 +617,7 @@ func TestSchemasTakeRealAgentCards(t *testing.T) {
 
 	for _, card := range cards {
 		b, err := os.ReadFile(card)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		schema, direct := check(directory.KindA2A, string(b))
 		if direct != nil {

@@ -288,9 +288,7 @@ func TestWhatWaitsForOthersHoldsNoSlot(t *testing.T) {
 					cfg.Registry, cfg.Records = stuckRegistry{cfg.Registry.(cutOff), gate}, stuckRecords{gate}
 
 					finder, err := discovery.New(discovery.Config{View: cfg.View, Embedder: stuckEmbedder{gate}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 
 					t.Cleanup(finder.Close)
 					cfg.Finder = finder

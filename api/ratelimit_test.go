@@ -121,14 +121,10 @@ func TestCallersAreLimitedOneByOne(t *testing.T) {
 func TestSomeCallersHaveTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ada, err := directory.ParseIdentityPattern("spiffe://alpha.test/agent/ada")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		agents, err := directory.ParseIdentityPattern("spiffe://alpha.test/agent/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		ask := limited(t, admission.Limits{admission.Reads: 0.1, admission.Public: 0.1, admission.Operations: 0.1,
 			admission.Federation: 0.1},

@@ -128,9 +128,7 @@ func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time
 		cfg.Invocable = func(*directory.Entry) bool { return true }
 
 		finder, err := discovery.New(discovery.Config{View: cfg.View, Generation: p.Generation})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		t.Cleanup(finder.Close)
 		cfg.Finder = finder
@@ -143,9 +141,7 @@ func textOf(t testing.TB, resp *http.Response) string {
 	t.Helper()
 
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return string(b)
 }

@@ -29,9 +29,7 @@ func TestRefusedBodiesAreDescribedForPeople(t *testing.T) {
 					resp := ask(t, s, caller, method, concrete.Replace(res.path), body)
 					answer, err := io.ReadAll(resp.Body)
 
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 
 					if resp.StatusCode == http.StatusBadRequest {
 						refused++

@@ -27,9 +27,7 @@ type threat struct {
 // Requirement: SEC-001
 func TestEveryRouteHasItsThreats(t *testing.T) {
 	text, err := os.ReadFile("../docs/threats.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, section, _ := strings.Cut(string(text), "\n## Routes, listeners and fetches\n")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -41,14 +41,10 @@ func goldens(t *testing.T) map[string]golden {
 	t.Helper()
 
 	b, err := os.ReadFile("testdata/views.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var out map[string]golden
-	if err := json.Unmarshal(b, &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &out))
 
 	for kind, g := range out {
 		g.Kind = directory.Kind(kind)
@@ -63,9 +59,7 @@ func (g golden) entry(t *testing.T) *directory.Entry {
 	e := entryOf(t, g.Kind, alpha, g.RID, g.Agent, g.Revision, string(g.Document))
 
 	owner, err := directory.ParseIdentity(g.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	e.Owner = owner
 	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
@@ -267,22 +261,16 @@ func TestTheGoldensAreTheSpecifications(t *testing.T) {
 		t.Skip("beside the project there is no specification")
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var spec, have map[string]map[string]any
-	if err := json.Unmarshal(b, &spec); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &spec))
 
 	if b, err = os.ReadFile("testdata/views.json"); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := json.Unmarshal(b, &have); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &have))
 
 	for kind := range spec {
 		for member, surface := range goldenSurfaces {

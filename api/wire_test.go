@@ -79,9 +79,7 @@ func TestItemsHaveNoMembersThatClientsDoNotKnow(t *testing.T) {
 	resp := ask(t, s, "/agent/ada", "GET", "/ad/l", "")
 
 	var page wire.Listing
-	if err := json.UnmarshalRead(resp.Body, &page, json.RejectUnknownMembers(true)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.UnmarshalRead(resp.Body, &page, json.RejectUnknownMembers(true)))
 
 	for _, item := range page.Agents {
 		if item.Provenance.ExpiresAt.IsZero() || item.RID() == "" || len(item.Capabilities) == 0 {

@@ -241,9 +241,7 @@ func TestWoAIsCompressed(t *testing.T) {
 	coded := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "", "Accept-Encoding", "gzip")
 
 	z, err := gzip.NewReader(coded.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	got, _ := io.ReadAll(z)
 

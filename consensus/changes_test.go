@@ -11,14 +11,14 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-var commissioner = must(directory.ParseIdentity("spiffe://alpha.test/tool/commissioner"))
+var commissioner = valueOf(directory.ParseIdentity("spiffe://alpha.test/tool/commissioner"))
 
 // forward gives the leader a request as a member sends it.
 func (d *domain) forward(leader, from int, request *message.Request) (message.Reply, error) {
 	d.t.Helper()
 
-	raw := must(d.nodes[leader].messenger.encode(request))
-	body := must(d.nodes[leader].messenger.encode(&message.Writes{Requests: []cbor.RawMessage{raw}}))
+	raw := valueOf(d.nodes[leader].messenger.encode(request))
+	body := valueOf(d.nodes[leader].messenger.encode(&message.Writes{Requests: []cbor.RawMessage{raw}}))
 
 	answers := d.nodes[leader].writes.serve(d.t.Context(), d.members[from].ID, body)
 	if answers.NotLeader || len(answers.Replies) != 1 {
@@ -46,9 +46,7 @@ func TestAChangeNamesTheMemberThatBroughtIt(t *testing.T) {
 
 		// By the member itself, and by a thief of its key.
 		honest, err := d.nodes[other].Register(t.Context(), put(t, ada, "honest", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		who := message.Caller{Identity: ada}
 
@@ -106,9 +104,7 @@ func TestTheLeaderDecidesWhatAForwardedCallerMay(t *testing.T) {
 		leader, other := d.leader()
 
 		made, err := d.nodes[other].Register(t.Context(), put(t, ada, "hers", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		lies := message.Caller{Identity: bob, Commissioning: true}
 		for name, c := range map[string]struct {

@@ -72,9 +72,7 @@ func TestALeaderWithAWrongClockHandsOver(t *testing.T) {
 				}
 
 				_, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 600))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 
 				if at, _ := committed(d.nodes[now]); time.Since(at).Abs() > 2*time.Second {
 					t.Errorf("the write has the time %v at %v", at, time.Now())
@@ -147,9 +145,7 @@ func TestAWrongClockIsNotReadyNowAndThen(t *testing.T) {
 			}
 		}
 
-		if err := d.nodes[leader].Transfer(t.Context(), d.members[other].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Transfer(t.Context(), d.members[other].ID))
 
 		watch("another leads", false)
 		wrong[follower].Store(int64(2*maxOff - 100*time.Millisecond))
@@ -265,9 +261,7 @@ func TestNoCommonStepOfClocksExtendsALease(t *testing.T) {
 						leader, _ := d.leader()
 
 						_, err := d.nodes[leader].Register(t.Context(), put(t, ada, agent, 600))
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 
 						for i, n := range d.nodes {
 							eventually(t, "it is there", func() bool { return !leaseEnd(n, agent).IsZero() })
@@ -302,9 +296,7 @@ func TestNoCommonStepOfClocksExtendsALease(t *testing.T) {
 						time.Sleep(5 * time.Second)
 						lease("started")
 
-						if err := d.nodes[leader].Transfer(t.Context(), d.members[next].ID); err != nil {
-							t.Fatal(err)
-						}
+						must(t, d.nodes[leader].Transfer(t.Context(), d.members[next].ID))
 
 						d.ready()
 						lease("led")

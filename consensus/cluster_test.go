@@ -26,9 +26,7 @@ func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
 		leader, follower := d.leader()
 
 		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if e, ok := d.nodes[follower].cfg.Index.Get(out.RID); !ok || e.Agent != "translator" {
 			t.Error("the writer cannot read its write where it wrote it")
@@ -196,9 +194,7 @@ func TestRestartFromDisk(t *testing.T) {
 			}
 
 			if i == 30 {
-				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.nodes[0].group.raft.Snapshot().Error())
 			}
 		}
 
@@ -226,9 +222,7 @@ func TestInABubble(t *testing.T) {
 		_, follower := d.leader()
 
 		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		time.Sleep(599 * time.Second)
 

@@ -183,9 +183,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 			return err
 		}
 
-		if err := set("zero"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set("zero"))
 
 		without[other].Store(true)
 		without[third].Store(true)
@@ -202,9 +200,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 
 		without[third].Store(false)
 
-		if err := set("two"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set("two"))
 
 		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
 			t.Error(err)
@@ -316,9 +312,7 @@ func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
 			return err
 		}
 
-		if err := set(leader, "zero"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(leader, "zero"))
 
 		if err := set(leader, "good once"); err == nil {
 			t.Fatal("a command that the others refuse is in force")

@@ -44,9 +44,7 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 			t.Errorf("a node that was stopped a minute ago was heard %s ago", s)
 		}
 
-		if err := d.nodes[follower].Transfer(t.Context(), spiffeid.ID{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Transfer(t.Context(), spiffeid.ID{}))
 
 		if l, ok := d.nodes[follower].group.Leader(); !ok || l != d.members[follower].ID {
 			t.Errorf("after a transfer it knows %q as the leader", l)
@@ -176,9 +174,7 @@ func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
 			return true
 		})
 
-		if err := d.nodes[former].Transfer(t.Context(), d.members[next].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[former].Transfer(t.Context(), d.members[next].ID))
 
 		time.Sleep(2 * time.Minute)
 		began := time.Now()

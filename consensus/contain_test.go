@@ -19,18 +19,14 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 		member := d.nodes[0]
 
 		out, err := member.Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		entry := raft.Log{Index: member.group.raft.AppliedIndex()}
 		change := state.Command{Refresh: &state.Refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
 
 		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.Replica.state.History().Now(),
 			Commands: []state.Command{change}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		member.Replica.mu.Lock()
 		whole := member.Replica.state

@@ -34,9 +34,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		register("before")
 
 		var backup bytes.Buffer
-		if err := d.nodes[0].restorer.Backup(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].restorer.Backup(t.Context(), &backup))
 
 		if _, err := d.nodes[0].restorer.Restore(t.Context(), &backup, RestoreOptions{NewEpoch: true}); err != nil {
 			t.Fatal(err) // whose snapshot the log begins behind
@@ -46,13 +44,11 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		register("after")
 		d.stop(0)
 		dir := filepath.Join(d.dir, "0")
-		segment := func(dir string) string { return must(filepath.Glob(filepath.Join(dir, "log", "*.wal")))[0] }
+		segment := func(dir string) string { return valueOf(filepath.Glob(filepath.Join(dir, "log", "*.wal")))[0] }
 		change := func(path string, change func([]byte) []byte) {
 			t.Helper()
 
-			if err := os.WriteFile(path, change(must(os.ReadFile(path))), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, change(valueOf(os.ReadFile(path))), 0o600))
 		}
 		half := func(b []byte) []byte { return b[:len(b)/2] }
 		none := func([]byte) []byte { return nil }
@@ -85,15 +81,13 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 			}},
 			{"the snapshots are gone", "", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "snapshots")) }},
 			{"a snapshot is cut", "", func(dir string) {
-				change(must(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
+				change(valueOf(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
 			}},
 		} {
 			d.dir = t.TempDir()
 
 			copied := filepath.Join(d.dir, "0")
-			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.CopyFS(copied, os.DirFS(dir)))
 
 			c.damage(copied)
 
@@ -109,7 +103,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		d.dir = filepath.Dir(dir)
 		me := d.members[0]
 
-		d.members[0].ID = must(alphaNode("another"))
+		d.members[0].ID = valueOf(alphaNode("another"))
 		if _, err := d.open(0); err == nil || !strings.Contains(err.Error(), me.ID.String()) {
 			t.Errorf("with another's state: %v", err)
 		}
@@ -117,21 +111,17 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		d.members[0] = me
 
 		d.dir = t.TempDir()
-		if err := os.CopyFS(filepath.Join(d.dir, "0"), os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(filepath.Join(d.dir, "0"), os.DirFS(dir)))
 
-		later := must(raft.NewFileSnapshotStore(filepath.Join(d.dir, "0"), 1, io.Discard))
-		meta := must(later.List())[0]
+		later := valueOf(raft.NewFileSnapshotStore(filepath.Join(d.dir, "0"), 1, io.Discard))
+		meta := valueOf(later.List())[0]
 		_, nowhere := raft.NewInmemTransport("")
 
-		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex,
+		sink := valueOf(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex,
 			nowhere))
-		if err := errors.Join(state.NewEncoder(sink).
+		must(t, errors.Join(state.NewEncoder(sink).
 			Encode(&state.Header{Version: state.NewestSnapshotVersion + 1, Domain: alpha.Name()}),
-			sink.Close()); err != nil {
-			t.Fatal(err)
-		}
+			sink.Close()))
 
 		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d",

@@ -18,9 +18,7 @@ func profile(t testing.TB, who directory.Identity, members string) directory.Reg
 		`[{"protocol":"https","endpoint":"https://a.test"}]` + members + `}`
 
 	d, err := directory.ParseDocument(directory.KindProfile, []byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return directory.RegisterRequest{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d,
 		Lifetime: 600}

@@ -188,7 +188,7 @@ func liveADay(t *testing.T, seed uint64) (log [][]byte) {
 
 		leader, _ := d.leader()
 		logs := d.nodes[leader].storage.disk.Logs
-		first, last := must(logs.FirstIndex()), must(logs.LastIndex())
+		first, last := valueOf(logs.FirstIndex()), valueOf(logs.LastIndex())
 
 		if first != 1 {
 			t.Fatalf("the log begins at %d", first)
@@ -196,9 +196,7 @@ func liveADay(t *testing.T, seed uint64) (log [][]byte) {
 
 		for at := first; at <= last; at++ {
 			var entry raft.Log
-			if err := logs.GetLog(at, &entry); err != nil {
-				t.Fatal(err)
-			}
+			must(t, logs.GetLog(at, &entry))
 
 			if entry.Type == raft.LogCommand {
 				log = append(log, entry.Data)
@@ -240,9 +238,7 @@ func applyDay(t *testing.T, log [][]byte) (lines []string) {
 
 	for i, entry := range log {
 		batch, err := state.DecodeBatch(entry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := s.Apply(batch); err != nil {
 			t.Fatal(err)
@@ -267,16 +263,16 @@ func applyDayByPrevious(t *testing.T, log [][]byte) (lines []string) {
 	t.Helper()
 
 	dir := t.TempDir()
-	commit := strings.TrimSpace(string(must(os.ReadFile("../scenarios/compat/previous"))))
+	commit := strings.TrimSpace(string(valueOf(os.ReadFile("../scenarios/compat/previous"))))
 	archive := exec.Command("git", "-C", "..", "archive", "--format=tar", commit)
 	extract := exec.Command("tar", "-x", "-C", dir)
-	extract.Stdin = must(archive.StdoutPipe())
+	extract.Stdin = valueOf(archive.StdoutPipe())
 
 	if err := errors.Join(archive.Start(), extract.Run(), archive.Wait()); err != nil {
 		t.Fatalf("extract %s: %v", commit, err)
 	}
 
-	program := must(os.ReadFile("testdata/previous_apply.go.txt"))
+	program := valueOf(os.ReadFile("testdata/previous_apply.go.txt"))
 	file := filepath.Join(dir, "day.hex")
 
 	var text bytes.Buffer
@@ -284,22 +280,18 @@ func applyDayByPrevious(t *testing.T, log [][]byte) (lines []string) {
 		fmt.Fprintln(&text, hex.EncodeToString(entry))
 	}
 
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "consensus", "previous_apply_test.go"), program, 0o600),
-		os.WriteFile(file, text.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(filepath.Join(dir, "consensus", "previous_apply_test.go"), program, 0o600),
+		os.WriteFile(file, text.Bytes(), 0o600)))
 
 	// The program stands alone, so that the other tests need no compilation.
-	tests := must(filepath.Glob(filepath.Join(dir, "consensus", "*_test.go")))
+	tests := valueOf(filepath.Glob(filepath.Join(dir, "consensus", "*_test.go")))
 	if len(tests) == 0 {
 		t.Fatalf("%s has no tests of consensus", commit)
 	}
 
 	for _, test := range tests {
 		if filepath.Base(test) != "previous_apply_test.go" {
-			if err := os.Remove(test); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(test))
 		}
 	}
 
@@ -339,17 +331,17 @@ func TestTheLogOfADayMakesTheStatesOfThePreviousRelease(t *testing.T) {
 		writeDay(t)
 	}
 
-	packed := must(gzip.NewReader(bytes.NewReader(must(os.ReadFile(dayLog)))))
+	packed := valueOf(gzip.NewReader(bytes.NewReader(valueOf(os.ReadFile(dayLog)))))
 
 	var log [][]byte
-	for line := range strings.Lines(string(must(io.ReadAll(packed)))) {
-		log = append(log, must(hex.DecodeString(strings.TrimSpace(line))))
+	for line := range strings.Lines(string(valueOf(io.ReadAll(packed)))) {
+		log = append(log, valueOf(hex.DecodeString(strings.TrimSpace(line))))
 	}
 
-	golden := strings.Split(strings.TrimSpace(string(must(os.ReadFile(dayLines)))), "\n")
+	golden := strings.Split(strings.TrimSpace(string(valueOf(os.ReadFile(dayLines)))), "\n")
 	equalLines(t, golden, applyDay(t, log))
 
-	first, last := must(state.DecodeBatch(log[0])), must(state.DecodeBatch(log[len(log)-1]))
+	first, last := valueOf(state.DecodeBatch(log[0])), valueOf(state.DecodeBatch(log[len(log)-1]))
 	took := time.Duration(last.Time-first.Time) * time.Millisecond
 	t.Logf("%d entries in %s: %s", len(log), took, golden[len(golden)-1])
 
@@ -361,7 +353,7 @@ func TestTheLogOfADayMakesTheStatesOfThePreviousRelease(t *testing.T) {
 		return
 	}
 
-	newer := must(state.EncodeBatch(older().Log+1, last.Time, nil))
+	newer := valueOf(state.EncodeBatch(older().Log+1, last.Time, nil))
 	refused := fmt.Sprintf("refused: a log entry has version %d and this release reads versions up to %d: %s",
 		older().Log+1, older().Log, state.ErrNewer)
 
@@ -402,8 +394,6 @@ func writeDay(t *testing.T) {
 		}
 	}
 
-	if err := errors.Join(w.Close(), os.WriteFile(dayLog, packed.Bytes(), 0o644), os.WriteFile(dayLines,
-		[]byte(strings.Join(applyDayByPrevious(t, log), "\n")+"\n"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(w.Close(), os.WriteFile(dayLog, packed.Bytes(), 0o644), os.WriteFile(dayLines,
+		[]byte(strings.Join(applyDayByPrevious(t, log), "\n")+"\n"), 0o644)))
 }

@@ -28,15 +28,11 @@ func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 				d.ready()
 
 				if role == "leader" {
-					if err := d.nodes[victim].Transfer(t.Context(), d.members[victim].ID); err != nil {
-						t.Fatal(err)
-					}
+					must(t, d.nodes[victim].Transfer(t.Context(), d.members[victim].ID))
 				}
 
 				second, err := clone.open(victim)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 
 				clone.nodes[victim] = second
 
@@ -103,9 +99,7 @@ func TestACloneWithTheSameAddressIsNamed(t *testing.T) {
 		d.ready()
 
 		second, err := clone.open(victim)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		clone.nodes[victim] = second
 
@@ -138,10 +132,8 @@ func (d *domain) clone(i int, address string) *domain {
 		nodes: make([]*Store, len(d.nodes)), tune: d.tune}
 	clone.members[i].Address = address
 
-	if err := os.CopyFS(filepath.Join(clone.dir, fmt.Sprint(i)),
-		os.DirFS(filepath.Join(d.dir, fmt.Sprint(i)))); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, os.CopyFS(filepath.Join(clone.dir, fmt.Sprint(i)),
+		os.DirFS(filepath.Join(d.dir, fmt.Sprint(i)))))
 
 	d.start(i)
 	d.t.Cleanup(clone.close)

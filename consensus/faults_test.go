@@ -48,9 +48,7 @@ func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
 		s := d.nodes[leader]
 
 		out, err := s.Register(t.Context(), put(t, ada, "before", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		logs[d.members[leader].ID].broken.Store(true)
 		_, err = s.Register(t.Context(), put(t, ada, "after", 600))
@@ -75,10 +73,8 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		d.ready()
 		s := d.nodes[0]
 
-		entry := must(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
-		if err := s.group.raft.Apply(entry, time.Second).Error(); err != nil {
-			t.Fatal(err)
-		}
+		entry := valueOf(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
+		must(t, s.group.raft.Apply(entry, time.Second).Error())
 
 		if s.Ready() == nil {
 			t.Error("ready, with an entry that it could not apply")
@@ -163,9 +159,7 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 		problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
 
 		key.Node = d.members[follower].ID
-		if err := d.nodes[follower].Attest(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Attest(t.Context(), key))
 
 		if doc := d.nodes[follower].Replica.KeyDocument(); doc == nil || len(doc.Keys) != 1 ||
 			doc.Keys[0].Node != key.Node {
@@ -190,9 +184,7 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 			}
 		}
 
-		if err := d.nodes[leader].group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].group.raft.Snapshot().Error())
 
 		d.start(follower)
 		d.ready()
@@ -305,9 +297,7 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 		d.ready()
 
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 60))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		synctest.Wait()
 
@@ -373,15 +363,11 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 			[]byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},`+
 				`"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],`+
 				`"protocolVersion":"0.3.0"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		other, err := s.Register(t.Context(), directory.RegisterRequest{Caller: who, Agent: "card", Document: card,
 			Lifetime: 600})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: other.RID,
 			Patch: []byte(`{"description":"x"}`)})
@@ -405,19 +391,15 @@ func TestAPeeringDecidesGrantsAnew(t *testing.T) {
 		d.ready()
 
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if ds, _, _ := d.nodes[0].Replica.Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
 			t.Fatal("something is granted before there is a peer")
 		}
 
 		s = d.nodes[0]
-		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive,
-			Addresses: []string{"https://b"}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive,
+			Addresses: []string{"https://b"}}))
 
 		eventually(t, "the peer's stream has it", func() bool {
 			_, ok := s.Replica.Current(out.RID, directory.Only(beta))

@@ -36,6 +36,7 @@ var (
 	ada       = directorytest.Ada
 	bob       = directorytest.Bob
 	document  = directorytest.Translator
+	must      = directorytest.Must
 	problem   = directorytest.WantProblem
 	alphaNode = directorytest.Node
 )
@@ -56,9 +57,7 @@ func newCA(t testing.TB) *ca {
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	cert, _ := x509.ParseCertificate(der)
 
@@ -78,9 +77,7 @@ func (c *ca) configs(t testing.TB, id spiffeid.ID) (server, client *tls.Config) 
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.cert, key.Public(), c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	pool := x509.NewCertPool()
 	pool.AddCert(c.cert)
@@ -375,9 +372,7 @@ func (d *domain) start(i int) {
 	d.t.Helper()
 
 	s, err := d.open(i)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 
 	d.nodes[i] = s
 }

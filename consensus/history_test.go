@@ -17,9 +17,7 @@ import (
 func (d *domain) lose(i int) {
 	d.t.Helper()
 
-	if err := os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(i))); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(i))))
 }
 
 // Two disks of three are lost, and the nodes start in any order: no second history begins, the third
@@ -33,9 +31,7 @@ func TestNoSecondHistoryBegins(t *testing.T) {
 			d.ready()
 
 			out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			d.settled()
 
@@ -183,9 +179,7 @@ func TestAllMembersMoveAtOnce(t *testing.T) {
 		d.ready()
 
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		d.settled()
 

@@ -150,9 +150,7 @@ func command(t *testing.T, version uint, commands ...state.Command) *raft.Log {
 	t.Helper()
 
 	data, err := state.Marshal(&state.Batch{Version: version, Time: 1, Commands: commands})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return &raft.Log{Type: raft.LogCommand, Data: data}
 }
@@ -382,9 +380,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 		}
 		forged := func(base []byte, commands ...state.Command) []byte {
 			s, err := readSnapshot(bytes.NewReader(base), alpha, index.New())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			if _, err := s.Apply(&state.Batch{Version: 1, Time: s.History().Now(), Commands: commands}); err != nil {
 				t.Fatal(err)
@@ -405,19 +401,17 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 			return state.Command{Order: &state.Order{Action: directory.ActionTransferLead, Target: target}}
 		}
 
-		if err := d.nodes[leader].Order(t.Context(), directory.ActionTransferLead, "true"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Order(t.Context(), directory.ActionTransferLead, "true"))
 
 		now := frozen()
 
 		edited := func(change func(header map[int]any)) []byte {
 			var header map[int]any
 
-			rest := must(cbor.UnmarshalFirst(now, &header))
+			rest := valueOf(cbor.UnmarshalFirst(now, &header))
 			change(header)
 
-			return append(must(state.Marshal(header)), rest...)
+			return append(valueOf(state.Marshal(header)), rest...)
 		}
 
 		for name, c := range map[string]struct {
@@ -479,7 +473,7 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 			d.nodes[0].Replica.mu.Lock()
 			defer d.nodes[0].Replica.mu.Unlock()
 
-			return must(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+			return valueOf(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
 		}
 
 		before := frozen()
@@ -491,14 +485,10 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 		policy := frozen()
 		pattern := "spiffe://alpha.test/roster/node/x*"
 
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta,
-			State: directory.PeeringActive}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta,
+			State: directory.PeeringActive}))
 
-		if err := d.nodes[0].Admit(t.Context(), Admission{Pattern: pattern, Max: 2}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].Admit(t.Context(), Admission{Pattern: pattern, Max: 2}))
 
 		genuine := frozen()
 		forged := func(command state.Command) *state.State {
@@ -580,29 +570,23 @@ func TestABundleInASnapshotIsProvenOrHeldBack(t *testing.T) {
 
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte("old"),
 			Endpoint: directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}}
-		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetPeering(t.Context(), peering))
 
 		frozen := func() *state.State {
 			d.settled()
 			d.nodes[0].Replica.mu.Lock()
 			defer d.nodes[0].Replica.mu.Unlock()
 
-			return must(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+			return valueOf(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
 		}
 		before := frozen()
 
-		if err := d.nodes[0].SetBundle(t.Context(), beta, []byte("old"), []byte("new")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetBundle(t.Context(), beta, []byte("old"), []byte("new")))
 
 		refreshed := frozen()
 
 		peering.Bundle = []byte("ordered")
-		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetPeering(t.Context(), peering))
 
 		ordered := frozen()
 		has := func(s *state.State) directory.Hash { return directory.BundlesHash(s.Peerings().List()) }

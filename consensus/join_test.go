@@ -25,7 +25,7 @@ import (
 func (d *domain) newcomer(tune func(*Config)) int {
 	d.t.Helper()
 	i := len(d.nodes)
-	d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+	d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 		Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 	d.nodes = append(d.nodes, nil)
 	d.startJoining(i, tune)
@@ -58,9 +58,7 @@ func (d *domain) startJoining(i int, tune func(*Config)) {
 func (d *domain) admit(at int, i int) {
 	d.t.Helper()
 
-	if err := d.nodes[at].Admit(d.t.Context(), Admission{ID: d.members[i].ID}); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, d.nodes[at].Admit(d.t.Context(), Admission{ID: d.members[i].ID}))
 }
 
 // letIn lets a member with an empty disk in, as an operator does.
@@ -72,9 +70,7 @@ func (d *domain) letIn(i int) {
 	})
 
 	at := (i + 1) % len(d.nodes)
-	if err := d.nodes[at].Expel(d.t.Context(), d.members[i].ID); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, d.nodes[at].Expel(d.t.Context(), d.members[i].ID))
 
 	d.admit(at, i)
 }
@@ -106,9 +102,7 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 		d.ready()
 
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, want := range []int{4, 5} {
 			i := d.newcomer(nil)
@@ -170,9 +164,7 @@ func TestADomainGrowsFromOne(t *testing.T) {
 			d.ready()
 		}
 
-		if err := d.nodes[0].Expel(t.Context(), d.members[2].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].Expel(t.Context(), d.members[2].ID))
 
 		d.eventuallyVoters(0, 2, 0)
 		eventually(t, "the one that was removed knows", func() bool {
@@ -206,9 +198,7 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 			t.Helper()
 			d.stop(i)
 
-			if err := os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(i))))
 
 			d.startJoining(i, nil)
 		}
@@ -245,9 +235,7 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 
 		// The operator's way.
 		leader, _ := d.leader()
-		if err := d.nodes[leader].Expel(t.Context(), d.members[2].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Expel(t.Context(), d.members[2].ID))
 
 		d.admit(leader, 2)
 		d.eventuallyVoters(2, 3, 0)
@@ -255,10 +243,8 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 
 		// The standing admission has room for the node itself.
 		leader, _ = d.leader()
-		if err := d.nodes[leader].Admit(t.Context(),
-			Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Admit(t.Context(),
+			Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}))
 
 		lose(2)
 		eventually(t, "it votes again", func() bool {
@@ -304,7 +290,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 3 {
-			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
@@ -372,7 +358,7 @@ func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 3 {
-			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
@@ -405,7 +391,7 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 4 {
-			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
@@ -452,9 +438,7 @@ func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
 		d.eventuallyVoters(leader, 4, 0)
 		d.ready()
 
-		if err := d.nodes[leader].Transfer(t.Context(), d.members[i].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Transfer(t.Context(), d.members[i].ID))
 
 		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].IsLeader() })
 		all := d.members
@@ -495,11 +479,9 @@ func TestAMemberMovesSeldom(t *testing.T) {
 		d.ready()
 
 		leader, _ := d.leader()
-		newcomer := must(alphaNode("n9"))
+		newcomer := valueOf(alphaNode("n9"))
 
-		if err := d.nodes[leader].Admit(t.Context(), Admission{ID: newcomer}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Admit(t.Context(), Admission{ID: newcomer}))
 
 		joins, leads := &d.nodes[leader].joins, d.nodes[leader].terms.leader()
 		asked := 0
@@ -587,7 +569,7 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 		third := 3 - leader - follower
-		s, stranger := d.nodes[follower], must(alphaNode("stranger"))
+		s, stranger := d.nodes[follower], valueOf(alphaNode("stranger"))
 		problem(t, s.Expel(t.Context(), stranger), directory.NotFound)
 		problem(t, s.Transfer(t.Context(), stranger), directory.NotFound)
 		problem(t, s.Transfer(t.Context(), d.members[leader].ID), directory.Conflict)
@@ -636,9 +618,7 @@ func TestARemovalAfterAChangeOfLeaderIsNotRefused(t *testing.T) {
 		d.ready()
 		former, next := d.leader()
 
-		if err := d.nodes[former].Transfer(t.Context(), d.members[next].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[former].Transfer(t.Context(), d.members[next].ID))
 
 		if err := d.nodes[next].Expel(t.Context(), d.members[former].ID); err != nil {
 			t.Errorf("the former leader: %v", err)
@@ -686,16 +666,12 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 
 		leader, follower := d.leader()
 		for _, i := range []int{leader, follower} {
-			if err := d.nodes[i].Attest(t.Context(),
+			must(t, d.nodes[i].Attest(t.Context(),
 				signed.SigningKey{Public: append(make([]byte, 31), byte(i)), Node: d.members[i].ID,
-					Attestations: []string{"a.b.c"}}); err != nil {
-				t.Fatal(err)
-			}
+					Attestations: []string{"a.b.c"}}))
 		}
 
-		if err := d.nodes[leader].Expel(t.Context(), d.members[follower].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Expel(t.Context(), d.members[follower].ID))
 
 		eventually(t, "its key is gone", func() bool {
 			doc := d.nodes[leader].Replica.KeyDocument()
@@ -801,7 +777,7 @@ func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, follower := d.leader()
-		newcomer := must(alphaNode("n9"))
+		newcomer := valueOf(alphaNode("n9"))
 
 		ask := func(from spiffeid.ID) *message.JoinAnswer {
 			request := &message.JoinRequest{Address: "n9.alpha.test:7000"}
@@ -819,9 +795,7 @@ func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
 			t.Errorf("a member is answered %+v", got)
 		}
 
-		if err := d.nodes[follower].Admit(t.Context(), Admission{ID: newcomer}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Admit(t.Context(), Admission{ID: newcomer}))
 
 		eventually(t, "the follower has the admission", func() bool {
 			got := ask(newcomer)
@@ -834,7 +808,7 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
-		server, client := d.ca.configs(t, must(alphaNode("stranger")))
+		server, client := d.ca.configs(t, valueOf(alphaNode("stranger")))
 		stranger := transport.New(transport.Options{
 			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
 			ClientTLS: client,
@@ -849,9 +823,7 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 		for _, path := range []string{presencePath, readPath, contactsPath, termPath, vouchPath, restorePath} {
 			resp, err := stranger.Guest().
 				Post("https://"+d.members[0].Address+path, message.TypeCBOR, strings.NewReader("\xa0"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			_ = resp.Body.Close()
 			if resp.StatusCode != 404 {

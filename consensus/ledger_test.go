@@ -38,9 +38,7 @@ func allEntries(t *testing.T, s *Store) []ledger.Entry {
 	epoch, tree := s.Logs.Tree()
 
 	log, _, err := s.Logs.Log(epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for n := range tree.Size {
 		if _, err := log.Prove(tree, n); err != nil {
@@ -52,14 +50,10 @@ func allEntries(t *testing.T, s *Store) []ledger.Entry {
 
 	for n := range (tree.Size + ledger.TileWidth - 1) / ledger.TileWidth {
 		bundle, err := log.Bundle(tree, n, int(min(tree.Size-n*ledger.TileWidth, ledger.TileWidth)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		entries, err := ledger.ReadEntries(bundle)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		all = append(all, entries...)
 	}
@@ -90,14 +84,10 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 	damages := map[string]func(t *testing.T, dir string){
 		"nothing": func(*testing.T, string) {},
 		"all": func(t *testing.T, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(dir))
 		},
 		"some bytes": func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(dir, "entries"), 100); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Truncate(filepath.Join(dir, "entries"), 100))
 		},
 	}
 	for name, damage := range damages {
@@ -118,9 +108,7 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 						}
 					}
 
-					if err := d.nodes[leader].group.raft.Snapshot().Error(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, d.nodes[leader].group.raft.Snapshot().Error())
 				}
 
 				register(0, 300)
@@ -171,17 +159,13 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 			entries := filepath.Join(d.dir, fmt.Sprint(i), "ledger", strconv.FormatUint(former, 10), "entries")
 			d.stop(i)
 
-			if err := os.Truncate(entries, 100); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Truncate(entries, 100))
 
 			d.start(i)
 			d.ready()
 
 			log, tree, err := d.nodes[i].Logs.Log(former)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			eventually(t, "the former log is whole", func() bool {
 				_, missing := log.Missing()
@@ -239,9 +223,7 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 		s := d.nodes[leader]
 
 		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		again := put(t, ada, "agent", 600)
 
@@ -256,15 +238,11 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 		}
 
 		second, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		d.stop(follower)
 
-		if err := os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(follower), "history.db")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(follower), "history.db")))
 
 		for i := range 40 {
 			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
@@ -272,9 +250,7 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 			}
 		}
 
-		if err := s.group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.group.raft.Snapshot().Error())
 
 		d.start(follower)
 		d.ready()
@@ -326,9 +302,7 @@ func TestARestoreKeepsTheHistory(t *testing.T) {
 			r.Document = document(t, of)
 
 			made, err := s.Register(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			return made.RID
 		}
@@ -373,9 +347,7 @@ func (d *domain) onDisk(i int, secret string) (files []string) {
 
 		return err
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 
 	return files
 }
@@ -397,18 +369,14 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		r.Document = document(t, secret)
 
 		made, err := s.Register(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		// Both snapshots that a member keeps have it.
 		for i := range 2 {
 			d.settled()
 
 			for _, n := range d.nodes {
-				if err := n.group.raft.Snapshot().Error(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, n.group.raft.Snapshot().Error())
 			}
 
 			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("other-", i), 600)); err != nil {
@@ -428,9 +396,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		d.settled()
 
 		for i, n := range d.nodes {
-			if err := n.Replica.history.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, n.Replica.history.Flush())
 
 			if files := d.onDisk(i, secret); len(files) < 4 { // the log, two snapshots, and the history
 				t.Fatalf("before it is erased, node %d has it in %v alone", i, files)
@@ -439,9 +405,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 
 		d.stop(follower)
 
-		if err := s.Erase(t.Context(), made.RID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Erase(t.Context(), made.RID))
 
 		if got := historyOf(t, s, made.RID); !slices.Equal(got, []string{"erased", "erased"}) {
 			t.Errorf("as soon as they are erased the history shows %q", got)
@@ -520,9 +484,7 @@ func TestAFailedErasureIsTriedAgain(t *testing.T) {
 		s := d.nodes[0]
 
 		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
 		if _, err := s.Remove(t.Context(), remove); err != nil {
@@ -530,13 +492,9 @@ func TestAFailedErasureIsTriedAgain(t *testing.T) {
 		}
 
 		snapshots := filepath.Join(d.dir, "0", "snapshots")
-		if err := os.Rename(snapshots, snapshots+".away"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(snapshots, snapshots+".away"))
 
-		if err := s.Erase(t.Context(), made.RID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Erase(t.Context(), made.RID))
 
 		time.Sleep(150 * time.Second)
 
@@ -544,9 +502,7 @@ func TestAFailedErasureIsTriedAgain(t *testing.T) {
 			t.Errorf("it is logged %d times in two and a half minutes, want 3:\n%s", n, log)
 		}
 
-		if err := os.Rename(snapshots+".away", snapshots); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(snapshots+".away", snapshots))
 
 		time.Sleep(eraseRetry)
 		eventually(t, "the contents are erased", func() bool {
@@ -619,7 +575,7 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 		}
 
 		for len(named) > 0 { // who asks first finds it
-			if m := <-named; m.By != must(alphaNode(fmt.Sprint("n", follower))) || m.Kind != badLedger {
+			if m := <-named; m.By != valueOf(alphaNode(fmt.Sprint("n", follower))) || m.Kind != badLedger {
 				t.Errorf("%s is said to be wrong: %v", m.By, m.Err)
 			}
 		}
@@ -641,7 +597,7 @@ func TestAMemberThatDiffersAndGoesStopsNoOther(t *testing.T) {
 		d.ready()
 
 		s := d.nodes[0]
-		s.comparer.decide([]Member{{ID: must(alphaNode("gone")), Address: "gone.alpha.test:7000"}})
+		s.comparer.decide([]Member{{ID: valueOf(alphaNode("gone")), Address: "gone.alpha.test:7000"}})
 
 		if err := s.life.failure(); err != nil {
 			t.Error(err)
@@ -671,9 +627,7 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 			t.Error("no audit head is due in a new ledger")
 		}
 
-		if err := s.PinAudit(t.Context(), 7, directory.Hash{1}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PinAudit(t.Context(), 7, directory.Hash{1}))
 
 		if err := s.PinAudit(t.Context(), 8, directory.Hash{1}); directory.ProblemOf(err) != directory.Conflict {
 			t.Errorf("a second audit head on one day: %v", err)
@@ -710,12 +664,12 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 			}
 		}
 
-		before := must(d.nodes[leader].storage.disk.Logs.LastIndex())
+		before := valueOf(d.nodes[leader].storage.disk.Logs.LastIndex())
 
 		bundle.Store(new(make([]byte, 1<<20)))
 		time.Sleep(10 * time.Second)
 
-		if after := must(d.nodes[leader].storage.disk.Logs.LastIndex()); after != before {
+		if after := valueOf(d.nodes[leader].storage.disk.Logs.LastIndex()); after != before {
 			t.Errorf("a bundle that is too large has brought %d entries of the log", after-before)
 		}
 	})

@@ -59,7 +59,7 @@ func everyMessage() []any {
 		message.ReplyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
 		&message.Reply{NotLeader: true},
 		&message.Writes{Requests: []cbor.RawMessage{
-			must(state.Marshal(&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}})),
+			valueOf(state.Marshal(&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}})),
 		}},
 		&message.Answers{Replies: []message.Reply{{NotLeader: true}}}, &message.Answers{NotLeader: true},
 		&message.Answers{Replies: []message.Reply{{Epoch: 1, Revision: 2}},
@@ -67,7 +67,7 @@ func everyMessage() []any {
 		&message.PresenceRequest{Time: genesis}, &message.PresenceAnswer{Epoch: 1, Revision: 2},
 		&message.PresenceAnswer{Epoch: 1, Revision: 2, Time: genesis}, &message.ReadRequest{},
 		&message.TermRequest{Term: 3}, &message.TermAnswer{Term: 3},
-		&message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: must(alphaNode("n3"))}},
+		&message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: valueOf(alphaNode("n3"))}},
 		&message.Request{Order: &message.Order{Verb: message.TransferLeadership}},
 		&message.DecisionRequest{Entry: 8},
 		&message.DecisionAnswer{Decision: state.Decision{Epoch: 1, Basis: 7, Hash: directory.Hash{9}},
@@ -79,30 +79,30 @@ func everyMessage() []any {
 		&message.StatementsRequest{Behind: []byte{7}}, &message.StatementsAnswer{Records: []history.Record{{
 			RID: rid, Epoch: 1793491200, Index: 7, At: 1793491201, Agent: "agent", Kept: []byte{1},
 		}}, Last: []byte{8}},
-		&message.VouchRequest{ID: must(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
+		&message.VouchRequest{ID: valueOf(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
 		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2,
-			Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},
-		&message.JoinAnswer{Done: true, Leader: &Member{ID: must(alphaNode("n3")), Address: "n3:8402"},
+			Expect: 3, Found: []Member{{ID: valueOf(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},
+		&message.JoinAnswer{Done: true, Leader: &Member{ID: valueOf(alphaNode("n3")), Address: "n3:8402"},
 			Empty: &message.JoinRequest{Address: "n2:8402"}, Problem: directory.Forbidden, Detail: "no"},
 		&message.RestoreAnswer{Done: message.Restored{Backup: directory.Position{Epoch: 1, Revision: 2},
 			Before: directory.Position{Epoch: 1, Revision: 3}, Now: directory.Position{Epoch: 4, Revision: 4},
 			Registrations: 5}, Problem: directory.Conflict, Detail: "no"},
 		&message.Aside{Text: []byte("what is there beside the log?")}, &message.ContactsRequest{},
-		&message.ContactsAnswer{Silent: map[spiffeid.ID]int64{must(alphaNode("n3")): 250}},
+		&message.ContactsAnswer{Silent: map[spiffeid.ID]int64{valueOf(alphaNode("n3")): 250}},
 		&message.Request{Policy: &state.Policy{Text: []byte("permit(principal, action, resource);")},
 			Operator: &state.OperatorRequest{By: ada, Method: "PUT", Target: "/v1/operator/policy", Body: []byte("{}"),
 				BodyHash: directory.Hash{5}, Proof: "a.b.c", ProofID: directory.Hash{6}, ProofUntil: 1793577600}},
 		&message.Request{Order: &message.Order{Verb: message.AdmitNode, Pattern: "spiffe://alpha.test/roster/node/*",
 			Max: 3}},
 		&message.Request{Order: &message.Order{Verb: message.NoteOrder, Action: directory.ActionRotateKey,
-			Target: must(alphaNode("n3")).String()}},
+			Target: valueOf(alphaNode("n3")).String()}},
 		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferOffer, To: bob,
 			Lifetime: 600, Statement: 4, IfMatch: []uint64{5}}},
 		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferAccept, Statement: 4,
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
 		&message.Request{Erase: &state.Erase{RID: rid}},
-		&message.Request{Pin: &state.Pin{Node: must(alphaNode("n3")), Lines: 5, Head: directory.Hash{6}}},
+		&message.Request{Pin: &state.Pin{Node: valueOf(alphaNode("n3")), Lines: 5, Head: directory.Hash{6}}},
 		&message.Request{Cosign: &message.Cosign{Checkpoint: state.Cosign{Origin: "beta.test/roster/1793491200", Old: 3,
 			Size: 4, Root: directory.Hash{5}, Note: "note"}, Proof: []directory.Hash{{6}}}},
 		&message.Reply{Epoch: 1, Revision: 2, CosignedAt: 1793577600},
@@ -117,7 +117,7 @@ func everyMessage() []any {
 func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	var out strings.Builder
 	for _, message := range everyMessage() {
-		data := must(state.Marshal(message))
+		data := valueOf(state.Marshal(message))
 
 		back := reflect.New(reflect.TypeOf(message).Elem())
 		if err := state.Unmarshal(data, back.Interface()); err != nil || !reflect.DeepEqual(back.Interface(), message) {

@@ -105,16 +105,12 @@ func TestARemovalIsPrecededByItsOrder(t *testing.T) {
 		leader, follower := d.leader()
 
 		ctx := proven(t.Context(), "one", "/transfer", nil)
-		if err := d.nodes[follower].Transfer(ctx, d.members[follower].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Transfer(ctx, d.members[follower].ID))
 
 		d.ready()
 
 		gone := d.members[follower].ID
-		if err := d.nodes[leader].Expel(proven(t.Context(), "two", "/remove", nil), gone); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Expel(proven(t.Context(), "two", "/remove", nil), gone))
 
 		var orders []string
 
@@ -171,9 +167,7 @@ func TestAStandingAdmission(t *testing.T) {
 		pattern := "spiffe://alpha.test/roster/node/*"
 
 		ctx := proven(t.Context(), "one", "/admit", nil)
-		if err := d.nodes[0].Admit(ctx, Admission{Pattern: pattern, Max: 2}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].Admit(ctx, Admission{Pattern: pattern, Max: 2}))
 
 		first := d.newcomer(nil)
 		d.eventuallyVoters(0, 2, 0)
@@ -185,10 +179,8 @@ func TestAStandingAdmission(t *testing.T) {
 			t.Errorf("a third node joined: %v", err)
 		}
 
-		if err := d.nodes[first].Admit(proven(t.Context(), "two", "/admit", nil),
-			Admission{Pattern: pattern, Withdraw: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[first].Admit(proven(t.Context(), "two", "/admit", nil),
+			Admission{Pattern: pattern, Withdraw: true}))
 
 		problem(t, d.nodes[0].Admit(proven(t.Context(), "three", "/admit", nil),
 			Admission{Pattern: pattern, Withdraw: true}), directory.NotFound)
@@ -268,9 +260,7 @@ func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
 		reader := d.newcomer(func(c *Config) { c.Reader = true })
 
 		ctx := proven(t.Context(), "one", "/admit", nil)
-		if err := d.nodes[0].Admit(ctx, Admission{ID: d.members[reader].ID}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].Admit(ctx, Admission{ID: d.members[reader].ID}))
 
 		d.eventuallyVoters(0, 1, 1)
 		eventually(t, "the learner is ready", func() bool { return d.nodes[reader].Ready() == nil })
@@ -304,9 +294,7 @@ func TestAMemberAloneBringsNoBundle(t *testing.T) {
 			Domain: beta, State: directory.PeeringActive, Bundle: held,
 			Endpoint: directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		problem(t, d.nodes[follower].SetBundle(t.Context(), beta, held, []byte(`{"keys":[],"spiffe_sequence":3}`)),
 			directory.Conflict)
@@ -315,9 +303,7 @@ func TestAMemberAloneBringsNoBundle(t *testing.T) {
 			t.Fatalf("the bundle is %s", got)
 		}
 
-		if err := d.nodes[follower].SetBundle(t.Context(), beta, held, found); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].SetBundle(t.Context(), beta, held, found))
 
 		d.settled()
 

@@ -52,7 +52,7 @@ func TestAKeyIsOneNodes(t *testing.T) {
 		d.ready()
 
 		key := func(node string, b byte) signed.SigningKey {
-			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)),
+			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: valueOf(alphaNode(node)),
 				Attestations: []string{"a.b.c"}}
 		}
 		for _, tc := range []struct {
@@ -92,7 +92,7 @@ func TestKeysChangeSeldomAndAttested(t *testing.T) {
 
 		attest := func(node string, b byte, attestation string) error {
 			return d.nodes[0].Attest(t.Context(), signed.SigningKey{Public: append(make([]byte, 31), b),
-				Node: must(alphaNode(node)), Attestations: []string{attestation}})
+				Node: valueOf(alphaNode(node)), Attestations: []string{attestation}})
 		}
 		problem(t, attest("n0", 1, "any text"), directory.BadRequest)
 
@@ -186,9 +186,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		}
 
 		out, err := d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version},
 			RID: out.RID, Step: directory.TransferForce, To: bob, Statement: out.Position.Revision}
@@ -242,9 +240,7 @@ func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
 		}
 
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		rid, statement := out.RID, out.Position.Revision
 		offer := directory.TransferRequest{Step: directory.TransferOffer, To: bob, Lifetime: 300, Statement: statement}
@@ -325,14 +321,10 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 		leader, follower := d.leader()
 
 		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, at := range []int{leader, follower} {
 			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshBatch{

@@ -22,14 +22,10 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 
 		for i := range 60 {
 			out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			for j, s := range d.nodes {
-				if err := s.reader.Linearize(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.reader.Linearize(t.Context()))
 
 				if _, ok := s.cfg.Index.Get(out.RID); !ok {
 					t.Fatalf("node %d does not show what node %d acknowledged", j, i%3)
@@ -43,9 +39,7 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 		before := d.nodes[leader].group.raft.LastIndex()
 		for range 100 {
 			for _, s := range d.nodes {
-				if err := s.reader.Linearize(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.reader.Linearize(t.Context()))
 			}
 		}
 
@@ -168,9 +162,7 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 		}
 
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		d.net.heal(d.members[leader].Address)
 
@@ -231,14 +223,10 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 
 		s := d.nodes[0]
 		for range 3 {
-			if err := s.group.raft.Barrier(time.Second).Error(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.group.raft.Barrier(time.Second).Error())
 		}
 
-		if err := s.reader.Linearize(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.reader.Linearize(t.Context()))
 
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()

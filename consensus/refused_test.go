@@ -43,19 +43,13 @@ func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
 			url := "https://" + c.to.group.self().Address + c.path
 
 			r, err := http.NewRequestWithContext(t.Context(), c.method, url, strings.NewReader(c.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			resp, err := asker.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			text, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			_ = resp.Body.Close()
 

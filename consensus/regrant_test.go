@@ -166,9 +166,7 @@ func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 		s := d.nodes[leader]
 
 		out, err := s.Register(t.Context(), put(t, ada, "agent", 86400))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		narrow.Store(true)
 		asked.Store(s)

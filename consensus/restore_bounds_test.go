@@ -20,16 +20,12 @@ func forged(t *testing.T, file []byte, change func(*state.Header)) []byte {
 	t.Helper()
 
 	top, items, err := backup.ReadHeader(bytes.NewReader(file[:len(file)-sha256.Size]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var header state.Header
 
 	dec := state.NewDecoder(items)
-	if err := dec.Decode(&header); err != nil {
-		t.Fatal(err)
-	}
+	must(t, dec.Decode(&header))
 
 	change(&header)
 
@@ -39,9 +35,7 @@ func forged(t *testing.T, file []byte, change func(*state.Header)) []byte {
 
 	enc := state.NewEncoder(&made)
 	for _, part := range []any{top, &header} {
-		if err := enc.Encode(part); err != nil {
-			t.Fatal(err)
-		}
+		must(t, enc.Encode(part))
 	}
 
 	if _, err := io.Copy(&made, io.MultiReader(dec.Buffered(), items)); err != nil {
@@ -115,9 +109,7 @@ func TestABackupsHashCoversItsPolicy(t *testing.T) {
 				err = state.Unmarshal(policy, h)
 			}
 
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		})
 
 		was, is := inspect(t, file), inspect(t, altered)

@@ -28,9 +28,7 @@ func (d *domain) backup(i int) []byte {
 	d.t.Helper()
 
 	var b bytes.Buffer
-	if err := d.nodes[i].restorer.Backup(d.t.Context(), &b); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, d.nodes[i].restorer.Backup(d.t.Context(), &b))
 
 	return b.Bytes()
 }
@@ -39,9 +37,7 @@ func inspect(t testing.TB, b []byte) *backup.Backup {
 	t.Helper()
 
 	info, err := backup.Inspect(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return info
 }
@@ -60,9 +56,7 @@ func (d *domain) attestAll() {
 	for i, s := range d.nodes {
 		key := signed.SigningKey{Public: bytes.Repeat([]byte{byte(i + 1)}, 32), Node: d.members[i].ID,
 			Attestations: []string{"a.b.c"}}
-		if err := s.Attest(d.t.Context(), key); err != nil {
-			d.t.Fatal(err)
-		}
+		must(d.t, s.Attest(d.t.Context(), key))
 	}
 }
 
@@ -107,14 +101,10 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		leader, follower := d.leader()
 
 		kept, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		removed, err := d.nodes[leader].Register(t.Context(), put(t, bob, "removed", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		file := d.backup(follower)
 
@@ -134,9 +124,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		}
 
 		late, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		before := d.nodes[leader].Replica.Position()
 		size, root := d.nodes[leader].Replica.Ledger()
@@ -154,9 +142,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		options.Reason = "a drill"
 
 		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if done.Backup != info.Position || done.Before != before || done.Registrations != 2 ||
 			done.Now.Epoch <= before.Epoch {
@@ -246,9 +232,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 
 		// once more
 		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if at := d.nodes[0].Replica.Position(); at.Epoch <= done.Now.Epoch {
 			t.Errorf("the second restore left the epoch at %s", at)
@@ -267,7 +251,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 func restored(t *testing.T, s *Store) (old, live *state.State) {
 	s.Replica.mu.RLock()
 	defer s.Replica.mu.RUnlock()
-	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha,
+	old, live = valueOf(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha,
 		index.New())), s.Replica.state.Outline()
 	old.Succeed(live, "a test", nil)
 
@@ -293,9 +277,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		s := d.nodes[leader]
 
 		old, live := restored(t, s)
-		if err := s.restorer.install(old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.restorer.install(old))
 
 		if s.Replica.KeyDocument() != nil || s.Replica.Position().Epoch != live.History().Position().Epoch {
 			t.Error("a sealed domain can sign")
@@ -309,9 +291,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 			t.Error("a sealed domain is backed up")
 		}
 
-		if err := d.nodes[follower].Transfer(t.Context(), d.members[follower].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Transfer(t.Context(), d.members[follower].ID))
 
 		d.ready()
 		d.settled()
@@ -371,9 +351,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		})
 		d.stop(leader)
 
-		if err := os.RemoveAll(s.cfg.Dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(s.cfg.Dir))
 
 		d.start(leader)
 		d.letIn(leader)
@@ -411,7 +389,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 		var foreign bytes.Buffer
 
 		other := began(t, beta, before.Epoch+1)
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1},
 			other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
@@ -426,7 +404,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 		other = began(t, alpha, uint64(time.Now().Unix()+3600))
 		foreign.Reset()
 
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1},
 			other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
@@ -451,10 +429,8 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 
-		if err := d.nodes[0].SetPeering(t.Context(),
-			directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetPeering(t.Context(),
+			directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}))
 
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
@@ -476,9 +452,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		e.ready()
 
 		done, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		e.settled()
 
@@ -528,10 +502,8 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 
 	var file bytes.Buffer
 
-	header := backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}
-	if err := backup.Write(&file, header, s.Snapshot()); err != nil {
-		t.Fatal(err)
-	}
+	header := backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1}
+	must(t, backup.Write(&file, header, s.Snapshot()))
 
 	whole := file.Bytes()
 
@@ -574,7 +546,7 @@ func FuzzInspectBackup(f *testing.F) {
 	s := kept(f)
 
 	var b bytes.Buffer
-	if err := backup.Write(&b, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+	if err := backup.Write(&b, backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1},
 		s.Snapshot()); err != nil {
 		f.Fatal(err)
 	}

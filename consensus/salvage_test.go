@@ -54,9 +54,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 				var file bytes.Buffer
 
 				end, err := backup.Salvage(dir, alpha, 0, &file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 
 				if has := log.Stats(); fmt.Sprint(end.Term) != has["last_log_term"] ||
 					fmt.Sprint(end.Entry) != has["last_log_index"] {
@@ -110,9 +108,7 @@ func sumsOf(t *testing.T, dir string) map[string]string {
 
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return sums
 }
@@ -130,9 +126,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.nodes[0].group.raft.Snapshot().Error())
 
 				time.Sleep(time.Second) // a snapshot is named by when it was taken
 			}
@@ -151,16 +145,12 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 
 			if !logged { // as of a member that was sent the snapshot
 				stopped, err := backup.OpenStopped(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 
 				first, _ := stopped.Logs.FirstIndex()
 
 				last, _ := stopped.Logs.LastIndex()
-				if err := errors.Join(stopped.Logs.DeleteRange(first, last), stopped.Close()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(stopped.Logs.DeleteRange(first, last), stopped.Close()))
 			}
 
 			var file bytes.Buffer
@@ -202,9 +192,7 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 			t.Errorf("as another domain's: %v", err)
 		}
 
-		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Join(dir, "log")))
 
 		if _, err := backup.Salvage(dir, alpha, 0, &file); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without its log: %v", err)
@@ -231,27 +219,21 @@ func TestALogIsCutBeforeAnEntry(t *testing.T) {
 			}
 
 			if snapshot {
-				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.nodes[0].group.raft.Snapshot().Error())
 			}
 
 			d.close()
 			dir := filepath.Join(d.dir, "0")
 
 			stopped, err := backup.OpenStopped(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			last, _ := stopped.Logs.LastIndex()
 			bad := command(t, 99)
 			bad.Index, bad.Term = last+1, 3
 			after := &raft.Log{Type: raft.LogNoop, Index: last + 2, Term: 3}
 
-			if err := errors.Join(stopped.Logs.StoreLogs([]*raft.Log{bad, after}), stopped.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(stopped.Logs.StoreLogs([]*raft.Log{bad, after}), stopped.Close()))
 
 			_, err = d.open(0)
 

@@ -23,9 +23,7 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 		_, other := d.leader()
 
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "kept", 3600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for i := range d.nodes {
 			d.stop(i)

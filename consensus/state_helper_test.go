@@ -33,7 +33,7 @@ func golden(t *testing.T, name, got string) {
 	directorytest.Golden(t, *updateGolden, name, []byte(got))
 }
 
-func must[T any](v T, err error) T {
+func valueOf[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +42,7 @@ func must[T any](v T, err error) T {
 }
 
 func describe(data []byte) string {
-	return hex.EncodeToString(data) + "\n" + must(cbor.Diagnose(data)) + "\n\n"
+	return hex.EncodeToString(data) + "\n" + valueOf(cbor.Diagnose(data)) + "\n\n"
 }
 
 // freeze returns a snapshot of s. The caller keeps others from changing it.
@@ -50,9 +50,7 @@ func freeze(t testing.TB, s *state.State) []byte {
 	t.Helper()
 
 	var file bytes.Buffer
-	if err := s.Snapshot().Write(&file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Snapshot().Write(&file))
 
 	return file.Bytes()
 }

@@ -19,9 +19,7 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 		s := d.nodes[0]
 
 		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if !out.Created || out.Granted != 600 || out.Position != s.Replica.Position() {
 			t.Errorf("the outcome is %+v at %s", out, s.Replica.Position())
@@ -63,9 +61,7 @@ func TestAReplacementKeepsTheVisibility(t *testing.T) {
 		ask := profile(t, ada, "")
 
 		out, err := s.Register(t.Context(), ask)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, x := range []struct {
 			keep bool

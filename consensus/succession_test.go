@@ -127,9 +127,7 @@ func TestAFormerLeaderHasAHeartbeatToAnswer(t *testing.T) {
 		first, second := d.leader()
 		asks := 3 - first - second
 
-		if err := d.nodes[asks].Transfer(t.Context(), d.members[second].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[asks].Transfer(t.Context(), d.members[second].ID))
 
 		time.Sleep(LocalTiming.Heartbeat / 2)
 		slow[second].Store(true)

@@ -33,10 +33,8 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 
 		large := &directory.StoredAnswer{Status: 200, ContentType: "application/json",
 			Body: bytes.Repeat([]byte{' '}, state.MaxAnswer)}
-		if err := d.nodes[follower].Settle(t.Context(),
-			directory.Settlement{Key: directory.Hash{1}, Holder: directory.Hash{1}, Answer: large}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Settle(t.Context(),
+			directory.Settlement{Key: directory.Hash{1}, Holder: directory.Hash{1}, Answer: large}))
 
 		d.stop(leader)
 		eventually(t, "the next leader answers", func() bool {
@@ -50,10 +48,8 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if err := d.nodes[follower].Settle(t.Context(),
-			directory.Settlement{Key: other.Key, Holder: other.Holder, Answer: over}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Settle(t.Context(),
+			directory.Settlement{Key: other.Key, Holder: other.Holder, Answer: over}))
 
 		other.Holder = directory.Hash{9}
 		_, err = d.nodes[follower].Claim(t.Context(), other)
@@ -85,9 +81,7 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 		}
 
 		alone := directory.Hash{2}
-		if err := d.nodes[follower].Spend(t.Context(), alone, time.Now().Unix()+120); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[follower].Spend(t.Context(), alone, time.Now().Unix()+120))
 
 		problem(t, d.nodes[leader].Spend(t.Context(), alone, time.Now().Unix()+120), directory.Replayed)
 		ask = put(t, ada, "translator", 600)
@@ -130,9 +124,7 @@ func TestOtherDomainsHaveAShareOfTheKeys(t *testing.T) {
 		_, err := replica.state.Apply(batch)
 		replica.mu.Unlock()
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		before := d.nodes[0].group.raft.LastIndex()
 
@@ -172,10 +164,8 @@ func TestADomainHasAShareOfTheAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if err := d.nodes[0].Settle(t.Context(), directory.Settlement{Key: claim.Key, Holder: claim.Holder,
-				Answer: &directory.StoredAnswer{Status: 200, Body: make([]byte, state.MaxAnswer)}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.nodes[0].Settle(t.Context(), directory.Settlement{Key: claim.Key, Holder: claim.Holder,
+				Answer: &directory.StoredAnswer{Status: 200, Body: make([]byte, state.MaxAnswer)}}))
 
 			claim.Holder = directory.Hash{2}
 			answer, err := d.nodes[0].Claim(t.Context(), claim)

@@ -23,16 +23,14 @@ import (
 // logVersions returns the versions of the log entries with commands that a member has.
 func logVersions(t *testing.T, s *Store) map[uint]int {
 	t.Helper()
-	first := must(s.storage.disk.Logs.FirstIndex())
-	last := must(s.storage.disk.Logs.LastIndex())
+	first := valueOf(s.storage.disk.Logs.FirstIndex())
+	last := valueOf(s.storage.disk.Logs.LastIndex())
 	versions := map[uint]int{}
 	for index := first; index <= last; index++ {
 		var entry raft.Log
-		if err := s.storage.disk.Logs.GetLog(index, &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.storage.disk.Logs.GetLog(index, &entry))
 		if entry.Type == raft.LogCommand {
-			versions[must(state.DecodeBatch(entry.Data)).Version]++
+			versions[valueOf(state.DecodeBatch(entry.Data)).Version]++
 		}
 	}
 
@@ -42,18 +40,14 @@ func logVersions(t *testing.T, s *Store) map[uint]int {
 // snapshotVersion makes a snapshot and returns its version.
 func snapshotVersion(t *testing.T, s *Store) uint {
 	t.Helper()
-	if err := s.group.raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
-	id := must(s.storage.disk.Snapshots.List())[0].ID
-	file := must(os.Open(filepath.Join(s.cfg.Dir, "snapshots", id, "state.bin")))
+	must(t, s.group.raft.Snapshot().Error())
+	id := valueOf(s.storage.disk.Snapshots.List())[0].ID
+	file := valueOf(os.Open(filepath.Join(s.cfg.Dir, "snapshots", id, "state.bin")))
 	defer func() { _ = file.Close() }()
 	var header struct {
 		Version uint `cbor:"1,keyasint"`
 	}
-	if err := cbor.NewDecoder(file).Decode(&header); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cbor.NewDecoder(file).Decode(&header))
 
 	return header.Version
 }
@@ -212,9 +206,7 @@ func TestANewerReleaseIsRefusedInASentence(t *testing.T) {
 			t.Errorf("of messages: %s", got)
 		}
 
-		if err := d.nodes[2].group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[2].group.raft.Snapshot().Error())
 
 		if got, want := says(2, Versions{Log: 2, Snapshot: 1, Wire: 2}),
 			"a snapshot has version 2 and this release reads versions up to 1"; !strings.Contains(got, want) {

@@ -192,9 +192,7 @@ func TestADowngradeIsRefused(t *testing.T) {
 		d.start(2)
 		d.ready()
 
-		if err := d.nodes[2].group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[2].group.raft.Snapshot().Error())
 
 		d.stop(2)
 		reads[2] = older()
@@ -219,18 +217,14 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		d.eventuallyWritten(2)
 
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 6000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		before, _, _ := d.nodes[0].Replica.Own(out.RID)
 
 		agree := func(peer spiffeid.TrustDomain, state directory.PeeringState) {
 			t.Helper()
 
-			if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: peer, State: state}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: peer, State: state}))
 		}
 
 		// One that isn't known to read anything changes nothing.
@@ -280,9 +274,7 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 		d.eventuallyWritten(2)
 
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
-		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[0].SetPeering(t.Context(), peering))
 
 		before := d.nodes[0].Replica.Position().Revision
 		time.Sleep(2 * time.Minute)
@@ -329,9 +321,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		leader, follower := d.leader()
 
 		store := d.nodes[leader]
-		if err := store.SetPeering(t.Context(), peering); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.SetPeering(t.Context(), peering))
 
 		d.eventuallyWritten(1)
 
@@ -369,14 +359,10 @@ func (d *domain) writtenInFormat2(i int) *state.State {
 	d.t.Helper()
 
 	_, items, err := backup.ReadHeader(bytes.NewReader(d.backup(i)))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 
 	s, _, err := state.Read(items, alpha, nil, state.Parallel{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 
 	return inFormat2(d.t, s)
 }
@@ -392,16 +378,12 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 		leader, _ := d.leader()
 
 		out, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 6000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		var file bytes.Buffer
 
 		header := backup.Header{Version: backup.Version, Node: d.members[0].ID, Taken: time.Now().Unix()}
-		if err := backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()))
 
 		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
 
@@ -436,9 +418,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		d.settled()
 
 		s := d.nodes[2]
-		if err := s.group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.group.raft.Snapshot().Error())
 
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
 			t.Fatal(err)
@@ -450,9 +430,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		s.Replica.state = inFormat2(t, s.Replica.state)
 		s.Replica.mu.Unlock()
 
-		if err := s.group.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.group.raft.Snapshot().Error())
 
 		d.stop(2)
 		started, err := d.open(2)
@@ -482,9 +460,7 @@ func inFormat2(t testing.TB, s *state.State) *state.State {
 		Claims   int `cbor:"22,keyasint"`
 		Ordered  int `cbor:"46,keyasint"`
 	}
-	if err := cbor.NewDecoder(bytes.NewReader(frozen)).Decode(&header); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cbor.NewDecoder(bytes.NewReader(frozen)).Decode(&header))
 
 	before := 1 + header.Peerings + header.Keys + header.Formers + header.Holds + header.Members + header.Admitted +
 		header.Spent + header.Ordered + header.Claims
@@ -503,21 +479,17 @@ func inFormat2(t testing.TB, s *state.State) *state.State {
 
 		if i >= before && i < before+header.Regs {
 			var members map[int]cbor.RawMessage
-			if err := cbor.Unmarshal(item, &members); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cbor.Unmarshal(item, &members))
 
 			members[format] = cbor.RawMessage{2}
-			item = must(state.Marshal(members))
+			item = valueOf(state.Marshal(members))
 		}
 
 		out = append(out, item...)
 	}
 
 	other, _, err := state.Read(bytes.NewReader(out), alpha, nil, state.Parallel{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return other
 }

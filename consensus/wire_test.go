@@ -29,7 +29,7 @@ func grown(message []byte) []byte {
 		panic(err)
 	}
 
-	return must(state.Marshal(grow(v, true)))
+	return valueOf(state.Marshal(grow(v, true)))
 }
 
 // grow adds the member to v and to what is in it. What has another key than a number
@@ -75,9 +75,7 @@ func wireTypes(t *testing.T) map[string]bool {
 		}
 
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, decl := range parsed.Decls {
 			if method, is := decl.(*ast.FuncDecl); is && method.Recv != nil && method.Name.Name == "onWire" {
@@ -105,7 +103,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 		kind := reflect.TypeOf(sample).Elem()
 		delete(missing, kind.Name())
 
-		larger := grown(must(state.Marshal(want)))
+		larger := grown(valueOf(state.Marshal(want)))
 		if state.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
 			t.Errorf("%s: the log's decoder takes a member that nobody knows", kind)
 		}
@@ -117,7 +115,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 			for i := range m.Requests {
 				var request message.Request
 				err = message.Unmarshal(m.Requests[i], &request)
-				m.Requests[i] = must(state.Marshal(&request))
+				m.Requests[i] = valueOf(state.Marshal(&request))
 			}
 		}
 
@@ -146,9 +144,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		s := d.nodes[other]
 
 		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		who := directory.Caller{Identity: ada}
 
@@ -203,9 +199,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		var backup bytes.Buffer
 
 		_, other = d.leader()
-		if err := d.nodes[other].restorer.Backup(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[other].restorer.Backup(t.Context(), &backup))
 
 		if _, err := d.nodes[other].restorer.Restore(t.Context(), &backup, RestoreOptions{NewEpoch: true}); err != nil {
 			t.Error(err)
@@ -225,12 +219,10 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 func TestARequestOfALaterKind(t *testing.T) {
 	d := newDomain(t, 1, nil)
 	d.ready()
-	raw := must(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
+	raw := valueOf(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
 
 	request, err := d.nodes[0].terms.leader().requestFrom(d.members[0].ID, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, err = d.nodes[0].terms.leader().write(t.Context(), request)
 	problem(t, err, directory.BadRequest)

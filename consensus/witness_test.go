@@ -163,9 +163,7 @@ func TestAMembersCheckpointIsVerifiedByTheLeader(t *testing.T) {
 		size, root := d.nodes[leader].Ledger()
 		own := Cosignatures{Epoch: out.Position.Epoch, Size: size, Root: root, Lines: "— beta.test/witness AAAA\n"}
 
-		if err := d.nodes[leader].KeepCosignatures(t.Context(), own); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].KeepCosignatures(t.Context(), own))
 
 		for i, s := range d.nodes {
 			eventually(t, fmt.Sprint("node ", i, " knows both"), func() bool {
@@ -195,9 +193,7 @@ func TestTheCosigningKeyIsInTheKeyDocument(t *testing.T) {
 		key := signed.SigningKey{Public: make([]byte, 32), Node: s.cfg.Node, Cosign: make([]byte, 32),
 			Attestations: []string{"a.b.c"}}
 
-		if err := s.Attest(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Attest(t.Context(), key))
 
 		if doc := s.KeyDocument(); len(doc.Keys) != 1 || len(doc.Keys[0].Cosign) != 32 {
 			t.Errorf("got %+v", doc)

@@ -19,24 +19,16 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		leader, other := d.leader()
 
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "agent", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
-		if err := d.nodes[leader].Expel(t.Context(), d.members[other].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.nodes[leader].Expel(t.Context(), d.members[other].ID))
 
 		raw, err := state.Marshal(&message.Request{Remove: &message.Remove{Caller: message.Caller{Identity: ada},
 			RID: out.RID, IfMatch: nil}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		l, err := d.nodes[other].forwarder.streamTo(t.Context(), d.members[leader])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		got, err := d.nodes[other].forwarder.exchange(t.Context(), l, &message.Writes{Requests: []cbor.RawMessage{raw}})
 		if err == nil {
@@ -58,9 +50,7 @@ func TestALineThatComesTooLate(t *testing.T) {
 		d.nodes[leader].writes.streams.Drain(t.Context())
 
 		l, err := d.nodes[other].forwarder.streamTo(t.Context(), d.members[leader])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = d.nodes[other].forwarder.exchange(t.Context(), l, &message.Writes{})
 		if !errors.Is(err, message.ErrNotLeader) {
@@ -79,9 +69,7 @@ func TestALineToWhereAMemberWasIsCut(t *testing.T) {
 		here, to := d.nodes[leader], d.members[other]
 
 		old, err := here.forwarder.streamTo(t.Context(), to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if again, err := here.forwarder.streamTo(t.Context(), to); err != nil || again != old {
 			t.Fatalf("another line to the same: %v", err)

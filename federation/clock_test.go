@@ -30,9 +30,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 				p.Digests = nil
 				p.IssuedAt = time.Now().Unix() + 60*int64(i+1)
 			}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
 				text); protocol.CodeOf(err) == protocol.CodeFuture {

@@ -34,14 +34,10 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
 
-		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
 
 		text, err := b.beta.client.Page(t.Context(), b.giver(), alpha, directory.Mesh, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if p, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
 			text); err != nil || code != protocol.CodeApplied || p.To == p.At {

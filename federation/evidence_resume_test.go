@@ -35,9 +35,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
 
 		write := func(id, suffix string) {
-			if err := os.WriteFile(filepath.Join(dir, alpha.Name()+"."+id+suffix), []byte(id), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, alpha.Name()+"."+id+suffix), []byte(id), 0o600))
 		}
 		for i := range evidence.MaxFiles {
 			write(fmt.Sprint("E1-", i), evidence.KeptSuffix)
@@ -52,9 +50,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		}
 
 		for _, c := range open {
-			if err := b.beta.evidence.freeze(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.beta.evidence.freeze(t.Context(), c))
 		}
 
 		if n := len(b.beta.evidence.evidenceOf(alpha)); n != evidence.MaxFiles {

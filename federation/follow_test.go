@@ -152,9 +152,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 
 			return t.Rewrite(h, r.Stored(h.Name()))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		b.beta.reopen(t)
 
@@ -203,10 +201,8 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		g := b.addGamma(t)
 
 		rid := b.origin.register("agent", 600)
-		if err := g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
-			b.giver(), unlimited(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
+			b.giver(), unlimited(t.Context())))
 
 		bad := 0
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
@@ -454,11 +450,9 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		})
 		b.pull()
 
-		if err := b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
+		must(t, b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
 			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
-			unlimited(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+			unlimited(t.Context())))
 
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
 			if e, ok := b.beta.view.Get(td, rid); !ok || e.Origin != td || e.Agent != "translator" {
@@ -468,11 +462,9 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 
 		g.remove(rid)
 
-		if err := b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
+		must(t, b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
 			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
-			unlimited(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+			unlimited(t.Context())))
 
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
 			t.Fatal("one origin's removal took another's away")

@@ -29,9 +29,7 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 		}
 
 		head, err := publisher.Head()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return writtenFormat(t, page.Text) + writtenFormat(t, head)
 	}
@@ -80,9 +78,7 @@ func writtenFormat(t *testing.T, text string) string {
 	t.Helper()
 
 	parts, err := protocol.SplitJWS(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, number, _ := strings.Cut(string(parts.Payload), `{"v":`)
 	number, _, _ = strings.Cut(number, ",")

@@ -98,10 +98,8 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 func (b *bench) pull() {
 	b.Helper()
 
-	if err := b.beta.follower.pullAll(b.Context(), b.beta.origins.Get(alpha),
-		&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(b.Context())); err != nil {
-		b.Fatal(err)
-	}
+	must(b, b.beta.follower.pullAll(b.Context(), b.beta.origins.Get(alpha),
+		&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(b.Context())))
 }
 
 // page returns a page that alpha could have signed, changed.
@@ -528,9 +526,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		}
 
 		late, err := b.alpha.publisher.Page(directory.Mesh, 3, 1, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {

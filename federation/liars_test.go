@@ -228,9 +228,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 
-		if err := b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 
 		hear()
 		time.Sleep(10 * time.Second)

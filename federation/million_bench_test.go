@@ -126,10 +126,8 @@ func syncAll(b *testing.B, betas, alphas *site) {
 	b.Helper()
 
 	of := betas.origins.Get(alpha)
-	if err := betas.follower.pullAll(b.Context(), of, &of.Mesh,
-		protocol.Node{Domain: alpha, Base: alphas.base}, unlimited(b.Context())); err != nil {
-		b.Fatal(err)
-	}
+	must(b, betas.follower.pullAll(b.Context(), of, &of.Mesh,
+		protocol.Node{Domain: alpha, Base: alphas.base}, unlimited(b.Context())))
 
 	// On a busy machine some records come too late for their page, and are left for the backlog.
 	if n := betas.view.Origin(alpha).Len(); n < *benchSize*9/10 {
@@ -162,9 +160,7 @@ func BenchmarkReopen(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 
-		if err := betas.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, betas.Close())
 
 		betas.Mesh = nil
 		runtime.GC()

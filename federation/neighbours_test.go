@@ -33,9 +33,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		b.pull()
 
 		page, err := b.alpha.publisher.Page(directory.Mesh, 0, 10, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		b.origin.list(gamma)
 		_, keys, _ := b.alpha.keys.Keys(alpha)
@@ -76,10 +74,8 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 
-			if err := g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
-				b.giver(), unlimited(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			must(t, g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
+				b.giver(), unlimited(t.Context())))
 		}
 
 		b.world.cut = func(from, to string) bool { return from == b.beta.base && to == b.alpha.base }
@@ -91,9 +87,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 
 			return body
 		}
-		if err := g.receiver.askHead(t.Context(), g.origins.Get(alpha), b.giver()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.receiver.askHead(t.Context(), g.origins.Get(alpha), b.giver()))
 
 		peering := active(gamma, 1)
 		b.beta.know(gamma).Peering.Store(&peering)
@@ -146,9 +140,7 @@ func TestChainsAreBounded(t *testing.T) {
 			st.State.Watermark, t.State.Watermark = 1<<30, 1<<30
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		b.beta.follower.compact(t.Context(), o, &o.Mesh)
 
@@ -166,9 +158,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.State.Listed += store.ChainMost + 10
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		mark := st.State.Watermark
 		b.origin.register("second", 6000)
@@ -203,9 +193,7 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 			p.At = other.Revision
 			p.Digests = []signed.Digest{real, other}
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
 			text); code != protocol.CodeApplied || err != nil {
@@ -251,9 +239,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 
 		return records.Put(k, append(bytes.Clone(v[:n]), store.Marshal(&store.Record{Payload: []byte("{}")})...))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	warned := 0
 	b.beta.Mesh.replica.Logger = slog.New(&onWarn{f: func() {

@@ -34,9 +34,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		b.beta.Mesh.cfg.Keys = &behind{b.beta.keys, own.KeyDocument()}
 		says := func(by *site) string {
 			text, err := by.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = beta }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			return text
 		}
@@ -66,9 +64,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		b.beta.Mesh.cfg.Keys = keys
 
 		forged, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = beta }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for range 5 * senderBurst {
 			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true},

@@ -39,9 +39,7 @@ func (s *site) onDisk(t *testing.T, text string) bool {
 	t.Helper()
 
 	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, "federation.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return bytes.Contains(b, []byte(text))
 }

@@ -16,14 +16,10 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 	t.Helper()
 
 	parts, err := protocol.SplitJWS(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	doc, err := signed.ParseKeyDocument(parts.Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if _, _, err := verifyBy(doc, signed.TypeKeys, keys); err != nil {
 		t.Fatalf("keys: %v", err)
@@ -35,14 +31,10 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 	}
 
 	p, err := signed.ParsePage(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	rec, err := signed.ParseRecord(record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	payload, _, err = verifyBy(doc, signed.TypeRecord, rec.JWS)
 	if err != nil {
@@ -105,17 +97,13 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		b.pull()
 
 		old, err := b.beta.Record(t.Context(), alpha, rid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		retired := signed.KeyID(b.alpha.keys.public())
 		b.alpha.keys.private = newKeyring(alpha, "next", b.origin).private
 		b.origin.listKeys([]string{retired}, b.alpha.keys)
 
-		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 
 		b.world.cut = func(string, string) bool { return true }
 		if _, err := b.beta.Record(t.Context(), alpha, rid); directory.ProblemOf(err) != directory.Unavailable {

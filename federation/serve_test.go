@@ -126,9 +126,7 @@ func wantWholeProblem(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 
 	var body map[string]any
-	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(w.Body.Bytes(), &body))
 
 	for _, member := range []string{"type", "title", "status", "detail", "instance", "code", "message",
 		"correlation_id", "error"} {
@@ -296,9 +294,7 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 
 		b.pull()
 
-		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 
 		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 ||
 			b.beta.origins.Get(alpha).Behind() {

@@ -48,9 +48,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 
 		tx, err := b.beta.store.File().Begin(true) // nothing is written as long as it is open
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		done := make(chan error, 1)
 		go func() {
@@ -59,13 +57,9 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}()
 		<-second // which never comes where one page is done before the next
 
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tx.Rollback())
 
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
 
 		if n := b.beta.view.Origin(alpha).Len(); n != protocol.MaxDigests+11 {
 			t.Errorf("%d shown", n)
@@ -134,9 +128,7 @@ func TestRecordsInEveryCoding(t *testing.T) {
 			}
 
 			plain, done, err := b.beta.codecs.Decompress(res.Header.Get("Content-Encoding"), res.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			text, err := io.ReadAll(plain)
 			done()

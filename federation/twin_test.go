@@ -56,9 +56,7 @@ func (b *bench) apply(from uint64, d signed.Digest) {
 		p.At = d.Revision
 		p.Digests = []signed.Digest{d}
 	}))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil ||
 		code != protocol.CodeApplied {

@@ -50,9 +50,7 @@ func TestWipingInSteps(t *testing.T) {
 			t.Helper()
 
 			all, err := os.ReadFile(filepath.Join(b.beta.Mesh.cfg.Dir, "federation.db"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			return bytes.Contains(all, secret)
 		}

@@ -347,9 +347,7 @@ func (s *site) reopen(t testing.TB) {
 	t.Helper()
 
 	if s.Mesh != nil {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	}
 
 	s.view = index.NewView(s.self.domain)
@@ -358,9 +356,7 @@ func (s *site) reopen(t testing.TB) {
 	s.cfg.View, s.cfg.Keys = s.view, s.keys
 
 	m, err := Open(s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s.Mesh = m
 	s.http = m.Handler(func(r *http.Request) (spiffeid.ID, bool) {

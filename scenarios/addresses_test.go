@@ -27,9 +27,7 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 		}
 
 		c, err := apiclient.New(apiclient.Config{Addresses: addresses, HTTP: nodes[0].HTTP("/agent/ada"), Attempts: 30})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		document := []byte(`{"base":"https://agents.example/","capabilities":[{"name":"work","type":"skill"}]}`)
 		keeper := apiclient.Keeper{

@@ -28,9 +28,7 @@ func readTrail(t *testing.T, data string) (lines []trailLine, text string) {
 	t.Helper()
 
 	b, err := os.ReadFile(filepath.Join(data, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for line := range strings.Lines(string(b)) {
 		var l trailLine
@@ -129,9 +127,7 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	})
 
 	trail := filepath.Join(victim.Data, "audit.jsonl")
-	if err := errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)))
 
 	// It is ready until its first line, which a change elsewhere may ask for at once.
 	p.restartUntil(victim, "ready but for its trail", func(n dev.Node) error {

@@ -76,9 +76,7 @@ func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 	defer cancel()
 
 	peers, _, err := apiclient.NewDirect(n.URL(), n.HTTP("/ops/operator")).Operator().Peers(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return peers
 }
@@ -151,9 +149,7 @@ func TestAPeerFindsADomainThatHasMoved(t *testing.T) {
 		}
 
 		operator := apiclient.NewDirect(beta.URL(), beta.HTTP("/ops/operator")).Operator()
-		if err := operator.SetPeer(ctx, "alpha.test", old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, operator.SetPeer(ctx, "alpha.test", old))
 
 		for _, node := range m.Domain("beta.test").Nodes {
 			node.Kill()

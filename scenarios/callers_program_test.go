@@ -22,9 +22,7 @@ func TestProgramAuthenticates(t *testing.T) {
 	story(t)
 
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s := newWorkloadAPI(t, "alpha.test")
 	s.serve("node.sock", "/roster/node/1")
@@ -120,9 +118,7 @@ func (l *workloadNode) tellsOfTokens(c *http.Client) {
 	l.Helper()
 
 	resp, err := c.Get("https://" + l.cfg.Listen.API + "/.well-known/oauth-protected-resource")
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	defer resp.Body.Close()
 
 	var got struct {

@@ -60,9 +60,7 @@ func newIssuer(t *testing.T) *issuer {
 func (i *issuer) must(err error) {
 	i.t.Helper()
 
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	must(i.t, err)
 }
 
 func (i *issuer) file(name string) string { return filepath.Join(i.dir, name) }

@@ -42,9 +42,7 @@ func newSteppedClock(t *testing.T, pid int) *steppedClock {
 	t.Helper()
 
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var from, to int64
 	for line := range strings.Lines(string(maps)) {
@@ -68,14 +66,10 @@ func newSteppedClock(t *testing.T, pid int) *steppedClock {
 	}
 
 	library, err := elf.NewFile(bytes.NewReader(image))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	symbols, err := library.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, symbol := range symbols {
 		if symbol.Name != "__vdso_clock_gettime" {
@@ -90,10 +84,8 @@ func newSteppedClock(t *testing.T, pid int) *steppedClock {
 		clock := &steppedClock{memory, from + room + int64(len(clockCode))}
 		jump := binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(room-int64(symbol.Value)-5))
 
-		if err := errors.Join(clock.write(clockCode, from+room),
-			clock.write(jump, from+int64(symbol.Value))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(clock.write(clockCode, from+room),
+			clock.write(jump, from+int64(symbol.Value))))
 
 		return clock
 	}
@@ -125,23 +117,17 @@ func TestNoStepOfAllClocksExtendsALease(t *testing.T) {
 	var clocks []*steppedClock
 	for _, d := range p.Domains {
 		for _, n := range d.Nodes {
-			if err := syscall.Kill(n.PID, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(n.PID, syscall.SIGSTOP))
 
 			clocks = append(clocks, newSteppedClock(t, n.PID))
 
-			if err := syscall.Kill(n.PID, syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(n.PID, syscall.SIGCONT))
 		}
 	}
 
 	set := func(by time.Duration) {
 		for _, c := range clocks {
-			if err := c.set(by); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.set(by))
 		}
 	}
 
@@ -223,9 +209,7 @@ func watchOf(t *testing.T, at *apiclient.Client) (ended func() string) {
 	t.Helper()
 
 	watch, err := at.Watch(t.Context(), apiclient.LookupOptions{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var (
 		mu    sync.Mutex

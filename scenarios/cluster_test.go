@@ -54,9 +54,7 @@ func (p *processes) raft(domain, n int) *apiclient.RaftStatus {
 	p.t.Helper()
 
 	status, _, err := p.client(domain, n, "ops/operator").Operator().Raft(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return status
 }
@@ -96,9 +94,7 @@ log: {format: text}
 %s
 `, d.TrustDomain, n.API, ports[0], ports[1], ports[2], ports[3], identity, identity, d.Bundle, n.ID, n.Raft, n.API,
 		d.Nodes[0].Raft, d.Nodes[1].Raft, more)
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(n.Config, []byte(text), 0o600)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(n.Config, []byte(text), 0o600)))
 
 	d.Nodes = append(d.Nodes, n)
 

@@ -42,9 +42,7 @@ func previousRelease(t *testing.T) release {
 		t.Skip(err)
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return previous
 }
@@ -93,9 +91,7 @@ func buildRelease(t *testing.T, name, dir string, flags ...string) release {
 	t.Helper()
 
 	path := filepath.Join(t.TempDir(), name, "roster")
-	if err := build(path, dir, flags...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, build(path, dir, flags...))
 
 	return release{name, path}
 }
@@ -139,9 +135,7 @@ func (p *processes) signal(n dev.Node, s syscall.Signal) {
 		pid = process.PID()
 	}
 
-	if err := syscall.Kill(pid, s); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, syscall.Kill(pid, s))
 }
 
 // ended waits until a node that was asked to stop has ended, and keeps its ports.
@@ -251,16 +245,12 @@ func (p *processes) statementFormat(domain, n int, location string) int {
 	}
 
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	var statement struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(payload, &statement); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, json.Unmarshal(payload, &statement))
 
 	return statement.Format
 }
@@ -270,15 +260,11 @@ func (p *processes) fetch(hc *http.Client, url string) (status int, header http.
 	p.t.Helper()
 
 	resp, err := hc.Get(url)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer resp.Body.Close()
 
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return resp.StatusCode, resp.Header, string(b)
 }
@@ -291,9 +277,7 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 	dir := filepath.Dir(d.Nodes[n].Config)
 
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	hc := p.http(domain, "")
 	hc.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
@@ -306,18 +290,14 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 	}
 
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	var head struct {
 		At   uint64 `json:"at"`
 		Size uint64 `json:"size"`
 		Root string `json:"root"`
 	}
-	if err := json.Unmarshal(payload, &head); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, json.Unmarshal(payload, &head))
 
 	return head.At, head.Size, head.Root
 }
@@ -453,9 +433,7 @@ func (p *processes) register(domain, n int, name string) (location string) {
 	p.t.Helper()
 
 	location, err := registerAt(p.t.Context(), p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API, name)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return location
 }
@@ -567,9 +545,7 @@ func (p *processes) honest(domain int) {
 			Refused map[string]int `json:"refused"`
 			Missing int            `json:"missing"`
 		}
-		if err := json.Unmarshal([]byte(out), &status); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, json.Unmarshal([]byte(out), &status))
 
 		if status.Missing != 0 {
 			p.t.Errorf("node %d of %s misses %d of %s", n+1, p.Domains[domain].TrustDomain, status.Missing, other)

@@ -36,9 +36,7 @@ func exchangeOf(t *testing.T, client *http.Client, url, method, target, body str
 	t.Helper()
 
 	req, err := http.NewRequestWithContext(t.Context(), method, url+target, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -49,15 +47,11 @@ func exchangeOf(t *testing.T, client *http.Client, url, method, target, body str
 	}
 
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return &answer{resp.StatusCode, resp.Header, b}
 }
@@ -157,9 +151,7 @@ func (p *processes) configure(changes map[string]string) {
 	n := p.Domains[0].Nodes[0]
 
 	b, err := os.ReadFile(n.Config)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	text := string(b)
 	for was, is := range changes {
@@ -180,9 +172,7 @@ func (p *processes) configure(changes map[string]string) {
 		return ln.Close()
 	})
 
-	if err := os.WriteFile(n.Config, []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.WriteFile(n.Config, []byte(text), 0o600))
 
 	p.restart(n)
 }
@@ -296,9 +286,7 @@ func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--sample", "0")
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var calls atomic.Int64
 	done := make(chan struct{})

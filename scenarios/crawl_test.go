@@ -36,10 +36,8 @@ func TestACrawledDocumentIsFollowed(t *testing.T) {
 	defer s.Close()
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600))
 
 	agent := func(id, more string) string {
 		return `{"id":"` + id +

@@ -102,9 +102,7 @@ func mountSmall(t *testing.T, dir string) (unmount func()) {
 	must := func(err error) {
 		t.Helper()
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	must(os.Rename(dir, kept))
 	must(os.Mkdir(dir, 0o700))

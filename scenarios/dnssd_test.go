@@ -296,9 +296,7 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 	c := newCable(t)
 
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	heard := c.browse()
 	stop, stderr := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})

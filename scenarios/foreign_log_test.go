@@ -32,14 +32,10 @@ func newForeignLog(t *testing.T, origin string) (log *foreignLog, vkey string) {
 	t.Helper()
 
 	skey, vkey, err := note.GenerateKey(rand.Reader, origin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	signer, err := note.NewSigner(skey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return &foreignLog{origin: origin, signer: signer}, vkey
 }
@@ -56,14 +52,14 @@ func (l *foreignLog) ReadHashes(indexes []int64) (hashes []tlog.Hash, err error)
 // grow appends entries of a branch up to a size.
 func (l *foreignLog) grow(size int64, branch string) {
 	for ; l.size < size; l.size++ {
-		l.hashes = append(l.hashes, must(tlog.StoredHashes(l.size, fmt.Append(nil, branch, l.size), l))...)
+		l.hashes = append(l.hashes, valueOf(tlog.StoredHashes(l.size, fmt.Append(nil, branch, l.size), l))...)
 	}
 }
 
 // note returns the checkpoint of a size, signed by a signer.
 func (l *foreignLog) note(size int64, signer note.Signer) string {
-	c := torchwood.Checkpoint{Origin: l.origin, Tree: tlog.Tree{N: size, Hash: must(tlog.TreeHash(size, l))}}
-	return string(must(note.Sign(&note.Note{Text: c.String()}, signer)))
+	c := torchwood.Checkpoint{Origin: l.origin, Tree: tlog.Tree{N: size, Hash: valueOf(tlog.TreeHash(size, l))}}
+	return string(valueOf(note.Sign(&note.Note{Text: c.String()}, signer)))
 }
 
 // submission is the body of add-checkpoint behind a size.
@@ -71,7 +67,7 @@ func (l *foreignLog) submission(old, size int64) string {
 	body := fmt.Sprintf("old %d\n", old)
 
 	if old > 0 && old < size {
-		for _, hash := range must(tlog.ProveTree(size, old, l)) {
+		for _, hash := range valueOf(tlog.ProveTree(size, old, l)) {
 			body += base64.StdEncoding.EncodeToString(hash[:]) + "\n"
 		}
 	}
@@ -98,16 +94,14 @@ func submit(t *testing.T, n *mesh.Node, body string) (status int, answer string)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 
-	req := must(http.NewRequestWithContext(ctx, http.MethodPost, n.URL()+"/witness/add-checkpoint",
+	req := valueOf(http.NewRequestWithContext(ctx, http.MethodPost, n.URL()+"/witness/add-checkpoint",
 		strings.NewReader(body)))
 
 	res, err := n.HTTP("").Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer res.Body.Close()
 
-	return res.StatusCode, string(must(io.ReadAll(res.Body)))
+	return res.StatusCode, string(valueOf(io.ReadAll(res.Body)))
 }
 
 // A log of others is cosigned by a domain of three nodes, whichever is asked, with the six statuses of C2SP

@@ -41,9 +41,7 @@ func TestForeignRecordsAreInNoLog(t *testing.T) {
 		t.Logf("%d foreign registrations, and not a byte more in the log", len(agents))
 		beta.Kill()
 
-		if err := os.RemoveAll(filepath.Join(beta.Data(), "federation")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Join(beta.Data(), "federation")))
 
 		beta.Restart()
 		m.Eventually(2*time.Minute, "beta.test has them again", func() error { return m.Seen(agents...) })
@@ -70,9 +68,7 @@ func logOf(t *testing.T, n *mesh.Node) string {
 
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

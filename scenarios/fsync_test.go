@@ -127,9 +127,7 @@ func injectAtSync(t *testing.T, strace, event string, process ...string) *launch
 		"-e", "inject=fsync,fdatasync:" + event}, process...)
 
 	started, err := launch.Start(exec.Command(strace, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return started
 }

@@ -138,9 +138,7 @@ func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
 func (p *processes) loseData(n dev.Node) {
 	p.t.Helper()
 
-	if err := os.RemoveAll(n.Data); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.RemoveAll(n.Data))
 }
 
 // peerSees fails unless each node of the second domain shows an agent of the first.

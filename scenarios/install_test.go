@@ -30,14 +30,10 @@ const installTime = 9 * time.Minute
 // Requirement: FORM-008
 func TestTheModuleReplacesNothing(t *testing.T) {
 	text, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	file, err := modfile.Parse("go.mod", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, r := range file.Replace {
 		t.Errorf("go.mod replaces %s", r.Old.Path)
@@ -70,9 +66,7 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 	dir := t.TempDir()
 
 	source, err := os.ReadFile("../api/client/testdata/lookup/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	writeTo(t, dir, "main.go", source)
 	gomod := fmt.Appendf(nil, "module example.com/lookup\n\ngo 1.26.0\n\nrequire %s %s\n", module, installVersion)
@@ -87,9 +81,7 @@ func publish(t *testing.T) string {
 	t.Helper()
 
 	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	list := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z")
 
@@ -105,9 +97,7 @@ func publish(t *testing.T) string {
 			continue // deleted and not committed yet, or a link
 		}
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		files = append(files, trackedFile{name: filepath.ToSlash(name), path: filepath.Join(root, name), info: info})
 	}
@@ -115,16 +105,12 @@ func publish(t *testing.T) string {
 	version := gomodule.Version{Path: module, Version: installVersion}
 
 	var archive bytes.Buffer
-	if err := modzip.Create(&archive, version, files); err != nil {
-		t.Fatal(err)
-	}
+	must(t, modzip.Create(&archive, version, files))
 
 	proxy := t.TempDir()
 
 	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
 
 	writeTo(t, dir, "list", []byte(installVersion+"\n"))
 	info := fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, installVersion)
@@ -149,20 +135,14 @@ func fromZip(t *testing.T, archive []byte, name string) []byte {
 	t.Helper()
 
 	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	f, err := r.Open(module + "@" + installVersion + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 
 	b, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return b
 }
@@ -212,9 +192,7 @@ func output(t *testing.T, name string, args ...string) string {
 func writeTo(t *testing.T, dir, name string, text []byte) {
 	t.Helper()
 
-	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 }
 
 func executable(name string) string {

@@ -174,17 +174,13 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 		req, err := http.NewRequestWithContext(ctx, "POST", p.Domains[0].Nodes[node].API+"/agents/translator/invoke",
 			strings.NewReader(`{"text": "a"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "text/event-stream")
 
 		resp, err := p.http(0, "agent/bob").Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		t.Cleanup(func() { cancel(); resp.Body.Close() })
 
@@ -215,9 +211,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	over("the client has gone")
 	resp, _ := stream(1)
 
-	if err := syscall.Kill(p.Domains[0].Nodes[1].PID, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(p.Domains[0].Nodes[1].PID, syscall.SIGTERM))
 
 	if rest, err := io.ReadAll(resp.Body); err != nil ||
 		!strings.HasPrefix(string(rest), "event: error\ndata: {\"error\":{\"code\":\"Unavailable\"") {
@@ -253,9 +247,7 @@ func (p *processes) post(domain, n int, who, path, body string, header ...string
 
 	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.Domains[domain].Nodes[n].API+path,
 		strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	req.Header.Set("Content-Type", "application/json")
 
@@ -266,15 +258,11 @@ func (p *processes) post(domain, n int, who, path, body string, header ...string
 	}
 
 	resp, err := p.http(domain, who).Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer resp.Body.Close()
 
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return resp.StatusCode, resp.Header, string(b)
 }

@@ -353,9 +353,7 @@ func TestLayering(t *testing.T) {
 // docs/architecture.md has a row for every package, with its imports.
 func TestTheArchitecturePageListsThePackages(t *testing.T) {
 	text, err := os.ReadFile("../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for from, to := range layers {
 		imports := strings.Join(to, ", ")
@@ -430,9 +428,7 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return files, complaints
 }
@@ -594,14 +590,10 @@ func TestLayersArePure(t *testing.T) {
 			}
 
 			src, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			complaints, err := impurities(file, src)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			for _, c := range complaints {
 				t.Error(c)
@@ -670,9 +662,7 @@ func f() time.Duration {
 `
 
 	complaints, err := impurities("p.go", []byte(src))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if len(complaints) != 3 {
 		t.Errorf("%q, want complaints about net, the goroutine and time.Since", complaints)

@@ -226,26 +226,20 @@ func TestANewEpochBeginsANewLedger(t *testing.T) {
 		m.Register("alpha.test", "later", 86400)
 
 		old, err := judgeLedger(node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		restore(m, backup)
 		m.Register("alpha.test", "kept", 86400)
 
 		next, err := judgeLedger(node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if next.prefix == old.prefix || next.entries[0][0] != 5 {
 			t.Errorf("the new log is at %s, and its first entry is %x", next.prefix, next.entries[0])
 		}
 
 		again, err := judgeLedgerAt(node, old.prefix+"/checkpoint")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if len(again.entries) < len(old.entries) || !bytes.Equal(bytes.Join(again.entries[:len(old.entries)], nil),
 			bytes.Join(old.entries, nil)) {
@@ -379,9 +373,7 @@ func TestAPeerProvesInclusion(t *testing.T) {
 		})
 
 		record, err := file(beta, "/ad/r/alpha.test/"+a.RID+"/record")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, n := range []*mesh.Node{alpha.Nodes[0], beta} {
 			m.Eventually(15*time.Second, n.Name+" has a proof for others", func() error {

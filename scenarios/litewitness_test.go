@@ -41,9 +41,7 @@ func startLitewitness(t *testing.T, program string) (url, vkey string, know func
 	}
 
 	background := func(cmd *exec.Cmd) {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 
 		t.Cleanup(func() { _ = errors.Join(cmd.Process.Kill(), cmd.Wait()) })
 	}
@@ -63,9 +61,7 @@ func startLitewitness(t *testing.T, program string) (url, vkey string, know func
 	fingerprint := strings.Fields(run("ssh-keygen", "-lf", in("key.pub")))[1]
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	address := free.Addr().String()
 	_ = free.Close()
@@ -74,9 +70,7 @@ func startLitewitness(t *testing.T, program string) (url, vkey string, know func
 		"-key", fingerprint, "-listen", address)
 
 	log, err := witness.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	background(witness)
 
@@ -182,11 +176,9 @@ func TestLitewitnessCosignsALedger(t *testing.T) {
 		}
 
 		found, err := judgeLedger(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
-		text := must(file(n, found.prefix+"/checkpoint"))
+		text := valueOf(file(n, found.prefix+"/checkpoint"))
 		if _, _, err := torchwood.VerifyCheckpoint([]byte(text), found.policy); err != nil {
 			t.Errorf("%s: %v\n%s", n.Name, err, text)
 		}

@@ -56,14 +56,10 @@ func TestMCPConformance(t *testing.T) {
 			}
 
 			text, err := os.ReadFile(files[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			var checks []struct{ ID, Status string }
-			if err := json.Unmarshal(text, &checks); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(text, &checks))
 
 			succeeded := 0
 			for _, check := range checks {
@@ -100,9 +96,7 @@ printf '{"name": "test.alpha/conformance", "description": "A server", "version":
 "$ROSTER" invoke conformance %s
 `, invocation)
 
-		if err := os.WriteFile(file, []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(script), 0o700))
 
 		scenario("client", name, "--command", file)
 	}

@@ -73,15 +73,11 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 		}
 
 		s, err := modelClient().Connect(t.Context(), transport, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for range 4 {
 			list, err := s.ListTools(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			var names []string
 			for _, tool := range list.Tools {

@@ -47,9 +47,7 @@ func ourPackages(t *testing.T) []checkedPackage {
 	}
 
 	packages, err := checkedModule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return packages
 }

@@ -21,15 +21,11 @@ func TestKeepEndsAtATermination(t *testing.T) {
 	client := p.client(0, 0, "agent/ada")
 
 	document := filepath.Join(t.TempDir(), "agent.json")
-	if err := os.WriteFile(document, []byte(`{"base":"https://agents.example.com/kept"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(document, []byte(`{"base":"https://agents.example.com/kept"}`), 0o600))
 
 	shown := func(name string) bool {
 		page, err := client.Lookup(t.Context(), apiclient.LookupOptions{Agent: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return len(page.Agents) > 0
 	}

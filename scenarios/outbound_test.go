@@ -52,9 +52,7 @@ func TestEveryOutboundConnectionIsListed(t *testing.T) {
 	}
 
 	text, err := os.ReadFile("../docs/threats.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, section, _ := strings.Cut(string(text), "\n## Outbound connections\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -112,9 +110,7 @@ func outboundFiles(t *testing.T, root fs.FS) map[string][]string {
 
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return used
 }

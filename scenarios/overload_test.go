@@ -109,9 +109,7 @@ func shedAt(t *testing.T, url string) map[string]int {
 	t.Helper()
 
 	resp, err := admin.Get(url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 
 	counts := map[string]int{}

@@ -41,9 +41,7 @@ func TestLayersHaveOwners(t *testing.T) {
 		}
 
 		complaints, err := disowned(os.DirFS(".."), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, c := range complaints {
 			t.Error(c)
@@ -224,9 +222,7 @@ func (a) m() {}`: "",
 		root := fstest.MapFS{"p/p.go": {Data: []byte("package p\n\n" + source)}}
 
 		complaints, err := disowned(root, "p")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if got := strings.Join(complaints, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s\nfinds %q, want %q", source, got, want)

@@ -66,9 +66,7 @@ func TestPagesExist(t *testing.T) {
 
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 var (
@@ -93,14 +91,10 @@ func TestPagesNameTests(t *testing.T) {
 
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	text, err := fs.ReadFile(root, "docs/threats.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, name := range testName.FindAllString(string(text), -1) {
 		if !exist[name] {
@@ -128,9 +122,7 @@ func TestPagesNameFunctions(t *testing.T) {
 
 	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
 		text, err := fs.ReadFile(root, page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, name := range functionName.FindAllStringSubmatch(string(text), -1) {
 			if !strings.Contains(name[1], "/") {

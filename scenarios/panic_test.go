@@ -57,9 +57,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	t.Parallel() // most of its time it waits for processes
 
 	fixed, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	overlay, err := (&mutants.Mutant{
 		File: "federation/recordgate/gate.go",
@@ -68,9 +66,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 			"\t\tpanic(\"the document has the marker\")\n\t}\n\n" +
 			"\tprojection, err := project(contents.Agent, contents.Document)\n",
 	}).Overlay("..", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	mutant := buildRelease(t, "mutant", "..", "-overlay", overlay)
 	p := startRelease(t, mutant.path, "--domains", "2", "--nodes", "1", "--sample", "0")
@@ -81,9 +77,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 		document := fmt.Appendf(nil, `{"base":"https://%s.alpha.test/","description":%q}`, agent, description)
 
 		_, err := ada.Register(t.Context(), agent, document, apiclient.RegisterOptions{Lifetime: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 
 	// shows returns nil if beta shows the good registrations and the given number of bad

@@ -45,9 +45,7 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 	}
 
 	development, err := os.ReadFile("../trust/policy/development.cedar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	file := filepath.Join(t.TempDir(), "domain.cedar")
 
@@ -56,9 +54,7 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 forbid (principal, action in [Action::"read", Action::"export"], resource)
 when { resource.agent like "secret-*" };
 `
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 
 	p.must(0, 0, "policy", "apply", file, "--yes")
 
@@ -115,9 +111,7 @@ func noPolicyIsLost(p *processes) {
 	read := p.must(0, 0, "policy", "show")
 
 	file := filepath.Join(p.t.TempDir(), "read.cedar")
-	if err := os.WriteFile(file, []byte(read+"// and more\n"), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.WriteFile(file, []byte(read+"// and more\n"), 0o600))
 
 	var all sync.WaitGroup
 	for i := range 4 {

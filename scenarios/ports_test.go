@@ -22,9 +22,7 @@ func (p *processes) hold(n dev.Node) {
 		}
 
 		at, err := netip.ParseAddrPort(hostport)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 
 		p.eventually(5*time.Second, "the killed node's "+address+" is free", func() error {
 			fd, err := bind(at)
@@ -43,16 +41,12 @@ func (p *processes) reserve(id string, many int) (addresses []string) {
 
 	for range many {
 		fd, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 
 		p.held[id] = append(p.held[id], fd)
 
 		at, err := syscall.Getsockname(fd)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 
 		addresses = append(addresses, fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port))
 	}

@@ -41,10 +41,8 @@ func TestAgentsAreProbed(t *testing.T) {
 	defer s.Close()
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600))
 
 	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *config.Config) {
 		c.Probe = config.Probe{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true,
@@ -126,9 +124,7 @@ func TestAgentsAreProbed(t *testing.T) {
 
 		at, err := time.Parse(time.RFC3339,
 			body["agents"].([]any)[0].(map[string]any)["provenance"].(map[string]any)["expires_at"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return at
 	}

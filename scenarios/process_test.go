@@ -73,9 +73,7 @@ func startProgram(t *testing.T, flags ...string) *processes {
 	}
 
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return startRelease(t, path, flags...)
 }
@@ -95,9 +93,7 @@ func startRelease(t *testing.T, path string, flags ...string) *processes {
 	defer starting.Unlock()
 
 	process, mesh, err := launch.Mesh(t.Context(), path, p.dir, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { p.end(process) })
 
@@ -110,9 +106,7 @@ func (p *processes) run(args ...string) *launch.Process {
 	p.t.Helper()
 
 	process, err := launch.Start(exec.Command(p.path, args...))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return process
 }
@@ -230,9 +224,7 @@ func (p *processes) http(domain int, who string) *http.Client {
 	d := p.Domains[domain]
 
 	pem, err := os.ReadFile(d.Bundle)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(pem)
@@ -240,9 +232,7 @@ func (p *processes) http(domain int, who string) *http.Client {
 	for _, id := range d.Identities {
 		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
 			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
-			if err != nil {
-				p.t.Fatal(err)
-			}
+			must(p.t, err)
 
 			config.Certificates = []tls.Certificate{pair}
 		}
@@ -416,9 +406,7 @@ func TestStoriesHaveAHomeOfTheirOwn(t *testing.T) {
 	}
 
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	out, err := exec.Command(path, "context", "list", "-o", "json").Output()
 	if err != nil || strings.Contains(string(out), "https://") {

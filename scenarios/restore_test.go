@@ -136,9 +136,7 @@ func TestKeptAgentsReturnSoonAfterARestore(t *testing.T) {
 
 		keep := func(name string) (rid string) {
 			c, err := apiclient.New(apiclient.Config{Addresses: []string{home.URL()}, HTTP: home.HTTP("/agent/ada")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			keeper := apiclient.Keeper{
 				Client: c, Agent: name, Document: []byte(`{"base":"https://agents.example/"}`),

@@ -100,18 +100,14 @@ func (p *processes) reload(n dev.Node, old, line string) {
 	p.t.Helper()
 
 	text, err := os.ReadFile(n.Config)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	if !bytes.Contains(text, []byte(old+"\n")) {
 		p.t.Fatalf("the configuration has no line %q:\n%s", old, text)
 	}
 
 	text = bytes.Replace(text, []byte(old+"\n"), []byte(line+"\n"), 1)
-	if err := errors.Join(os.WriteFile(n.Config, text, 0o600), syscall.Kill(n.PID, syscall.SIGHUP)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errors.Join(os.WriteFile(n.Config, text, 0o600), syscall.Kill(n.PID, syscall.SIGHUP)))
 
 	p.eventually(10*time.Second, "the configuration is reloaded", func() error {
 		if log := p.logOf(n); !strings.Contains(log, "configuration reloaded") {

@@ -67,9 +67,7 @@ func runScript(t *testing.T, path string, env scriptEnv) {
 	t.Helper()
 
 	exchanges, err := parseScript(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if env.Wait == nil && slices.ContainsFunc(exchanges, func(x *exchange) bool { return x.wait > 0 }) {
 		t.Skipf("%s lets time pass; it runs in virtual time", filepath.Base(path))
@@ -505,14 +503,10 @@ func TestScriptsFailOnADifference(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "one.txt")
 
 		script := "# described by its test\n== one\n> ada GET /x?agent=<<repeat 3 x>>\n" + expectation + "\n"
-		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(script), 0o600))
 
 		exchanges, err := parseScript(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		err = exchanges[0].run(env, map[string]string{"domain": env.Domain}, map[string]string{})
 		if (err == nil) != right {

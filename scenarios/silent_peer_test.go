@@ -36,9 +36,7 @@ func newBlackHole(t *testing.T, target string) *blackHole {
 	t.Helper()
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	b := &blackHole{listener: listener, target: target, passes: make(chan struct{})}
 	b.swallow(false)
@@ -162,9 +160,7 @@ func (p *processes) metric(series string) string {
 	p.t.Helper()
 
 	resp, err := admin.Get(p.Domains[0].Nodes[0].Admin + "/metrics")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer resp.Body.Close()
 
 	body, err := io.ReadAll(resp.Body)
@@ -232,9 +228,7 @@ func (p *processes) logOf(n dev.Node) string {
 	p.t.Helper()
 
 	log, err := os.ReadFile(filepath.Join(filepath.Dir(n.Config), "node.log"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	return string(log)
 }
@@ -265,9 +259,7 @@ func TestASilentPeerIsSeenEverywhere(t *testing.T) {
 	stopped, hidden := p.Domains[1], p.Domains[2]
 
 	target, err := url.Parse(hidden.Nodes[0].API)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	hole := newBlackHole(t, target.Host)
 	p.must(0, 0, "peer", "set", hidden.TrustDomain, "--nodes", "https://"+hole.listener.Addr().String())
@@ -280,9 +272,7 @@ func TestASilentPeerIsSeenEverywhere(t *testing.T) {
 			[]byte("api: https://"+hole.listener.Addr().String())), 0o600)
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	p.restart(hidden.Nodes[0])
 

@@ -69,9 +69,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 		client := n.HTTP("/client/reader")
 		for range 45 {
 			req, err := http.NewRequestWithContext(ctx, "GET", n.URL()+"/ad/l", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			resp, err := client.Do(req)
 			if err != nil {
@@ -167,18 +165,14 @@ func TestASteadySlowBodyIsRead(t *testing.T) {
 		body := []byte(`{"base":"https://10.9.9.9/one","notes":"` + strings.Repeat("steady ", 8500) + `"}`)
 
 		req, err := http.NewRequestWithContext(t.Context(), "POST", n.URL()+"/ad/r?agent=steady", &steady{rest: body})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		req.ContentLength = int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
 		began := time.Now()
 
 		resp, err := n.HTTP("/agent/ada").Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_ = resp.Body.Close()
 		if took := time.Since(began); resp.StatusCode != http.StatusCreated || took < 35*time.Second {

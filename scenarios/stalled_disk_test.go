@@ -44,9 +44,7 @@ func mountFreezable(t *testing.T, dir string) *frozenDisk {
 		func() error { return os.Rename(dir, kept) },
 		func() error { return os.Mkdir(dir, 0o700) },
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, step())
 	}
 
 	if err := run("mount", "-o", "loop", image, dir); err != nil {
@@ -55,9 +53,7 @@ func mountFreezable(t *testing.T, dir string) *frozenDisk {
 
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 
-	if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(dir, os.DirFS(kept)))
 
 	return &frozenDisk{t: t, dir: dir}
 }
@@ -143,9 +139,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 		document := fmt.Appendf(nil, `{"base":"https://%s.example/"}`, agent)
 
 		_, err := c.Register(t.Context(), agent, document, apiclient.RegisterOptions{Lifetime: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	has := func(c *apiclient.Client, n int) func() error {
 		return func() error {
@@ -183,9 +177,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	scrape := time.Now()
 
 	resp, err := admin.Get(victim.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()

@@ -160,9 +160,7 @@ func TestEvidenceOfADroppedAuthorityConvictsNobody(t *testing.T) {
 		for _, peer := range []*mesh.Domain{m.Domain("beta.test"), m.Domain("gamma.test")} {
 			peer.Trust(alpha)
 
-			if err := peer.Release(alpha); err != nil {
-				t.Fatal(err)
-			}
+			must(t, peer.Release(alpha))
 		}
 
 		after := m.Register("alpha.test", "after", 86400)

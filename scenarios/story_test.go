@@ -76,3 +76,5 @@ func sleepUntil(m *mesh.Mesh, at time.Time) {
 	m.T.Helper()
 	m.Sleep(time.Until(at))
 }
+
+var must = directorytest.Must

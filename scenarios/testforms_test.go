@@ -80,9 +80,7 @@ func TestCounted(t *testing.T) {
 `
 
 	faults, err := faultyTests("p_test.go", src)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for i, line := range []int{3, 5, 10, 17, 24} {
 		if i >= len(faults) || !strings.HasPrefix(faults[i], fmt.Sprintf("p_test.go:%d:", line)) {

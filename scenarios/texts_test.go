@@ -249,18 +249,14 @@ func bad(log *slog.Logger, err error) {
 	_ = fmt.Errorf("nobody answers: %w.", err)
 }
 `
-	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(src), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "p.go"), []byte(src), 0o600))
 
 	ours := ourPackages(t)[0] // for its imports: a test built with -trimpath has no GOROOT to read them from
 
 	p, err := checkPackage(ours.fset, ours.imports, listed{
 		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"p.go"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	findings := strings.Join(textFindings(p), "\n")
 	for _, want := range []string{

@@ -417,13 +417,11 @@ func TestAVerifierFromThePageOfTheFormat(t *testing.T) {
 		At          int64    `json:"at"`
 		Authorities [][]byte `json:"authorities"`
 	}
-	if err := json.Unmarshal(must(os.ReadFile(vectors+"keys.json")), &keys); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(valueOf(os.ReadFile(vectors+"keys.json")), &keys))
 
 	var authorities []*x509.Certificate
 	for _, one := range keys.Authorities {
-		authorities = append(authorities, must(x509.ParseCertificate(one)))
+		authorities = append(authorities, valueOf(x509.ParseCertificate(one)))
 	}
 
 	for _, file := range []string{"proof", "staple"} {
@@ -436,9 +434,7 @@ func TestAVerifierFromThePageOfTheFormat(t *testing.T) {
 				At        int64    `json:"at"`
 			} `json:"vectors"`
 		}
-		if err := json.Unmarshal(must(os.ReadFile(vectors+file+".json")), &list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(valueOf(os.ReadFile(vectors+file+".json")), &list))
 
 		for _, vector := range list.Vectors {
 			v := &stranger{authorities, vector.Witnesses, file == "staple", keys.At}
@@ -456,16 +452,12 @@ func TestAVerifierFromThePageOfTheFormat(t *testing.T) {
 
 			// The bundle is for those who have no other, and nothing here reads it.
 			var parts map[string]jsontext.Value
-			if err := json.Unmarshal([]byte(vector.Text), &parts); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(vector.Text), &parts))
 
 			delete(parts, "bundle")
 
-			text := must(json.Marshal(parts, json.Deterministic(true)))
-			if err := v.verify(text); err != nil {
-				t.Fatal(err)
-			}
+			text := valueOf(json.Marshal(parts, json.Deterministic(true)))
+			must(t, v.verify(text))
 
 			// .ci/verify has the scripts read a mutant of each byte.
 			for i := 0; i < len(text); i += 7 {
@@ -492,7 +484,7 @@ func TestTheScriptsOfVerifiersAreShort(t *testing.T) {
 		"tempfile", "time"}
 
 	for name, imported := range imports {
-		text := must(os.ReadFile("../docs/verify/" + name))
+		text := valueOf(os.ReadFile("../docs/verify/" + name))
 		if n := bytes.Count(text, []byte("\n")); n > 60 {
 			t.Errorf("%s has %d lines, at most 60", name, n)
 		}

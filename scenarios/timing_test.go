@@ -32,18 +32,14 @@ func TestHiddenTakesAsLongAsAbsent(t *testing.T) {
 	ctx := t.Context()
 
 	development, err := os.ReadFile("../trust/policy/development.cedar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	text := string(development) + `
 @id("eves-are-hidden")
 forbid (principal, action in [Action::"read", Action::"invoke", Action::"export"], resource)
 when { resource.owner == "spiffe://alpha.test/agent/eve" };
 `
-	if err := p.client(0, 0, "ops/operator").Operator().SetPolicy(ctx, text, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.client(0, 0, "ops/operator").Operator().SetPolicy(ctx, text, nil))
 
 	const each = 40
 
@@ -56,9 +52,7 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 		out, err := eve.Register(ctx, hidden.name,
 			fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`,
 				hidden.capability), apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if hidden.rid, err = directory.ParseRID(out.RID); err != nil {
 			t.Fatal(err)
@@ -93,17 +87,13 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 
 			req, err := http.NewRequestWithContext(ctx, q.method, url+fill.Replace(q.path),
 				strings.NewReader(fill.Replace(q.body)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			req.Header.Set("Content-Type", "application/json")
 			began := time.Now()
 
 			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()

@@ -257,9 +257,7 @@ func (p *processes) traced(domain int, who, method, target, body string, header 
 
 	req, err := http.NewRequestWithContext(p.t.Context(), method, p.Domains[0].Nodes[0].API+target,
 		strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	req.Header.Set("Content-Type", "application/json")
 
@@ -272,9 +270,7 @@ func (p *processes) traced(domain int, who, method, target, body string, header 
 		TLSClientConfig.RootCAs
 
 	resp, err := client.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 
 	resp.Body.Close()
 }

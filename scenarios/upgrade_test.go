@@ -23,9 +23,7 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 	previous := previousRelease(t)
 
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	this := release{"this", path}
 	p := startRelease(t, previous.path, "--domains", "1", "--nodes", "3", "--sample", "0")

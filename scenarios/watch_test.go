@@ -21,14 +21,10 @@ func TestAQuietWatchGoesOn(t *testing.T) {
 		defer cancel()
 
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL()+"/ad/watch", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		resp, err := n.HTTP("/client/reader").Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer resp.Body.Close()
 
 		if resp.ProtoMajor != 2 {

@@ -81,17 +81,15 @@ func TestPeersWitnessEachOther(t *testing.T) {
 
 		for _, n := range alpha.Nodes {
 			found, err := judgeLedger(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			if found.policy == nil || found.tree.N == 0 {
 				t.Errorf("%s shows %+v", n.Name, found.tree)
 			}
 		}
 
-		epoch := strings.SplitN(must(file(alpha.Nodes[0], "/log/checkpoint")), "\n", 2)[0]
-		policy := must(file(alpha.Nodes[0], "/log/"+epoch[strings.LastIndexByte(epoch, '/')+1:]+"/policy"))
+		epoch := strings.SplitN(valueOf(file(alpha.Nodes[0], "/log/checkpoint")), "\n", 2)[0]
+		policy := valueOf(file(alpha.Nodes[0], "/log/"+epoch[strings.LastIndexByte(epoch, '/')+1:]+"/policy"))
 
 		if !strings.Contains(policy, "group beta.test any ") || !strings.Contains(policy, "quorum witnesses\n") {
 			t.Errorf("the policy is %s", policy)
@@ -108,7 +106,7 @@ func TestPeersWitnessEachOther(t *testing.T) {
 		}
 
 		// A newer checkpoint without cosignatures is shown in the end.
-		if text := must(file(alpha.Nodes[0], "/log/checkpoint")); strings.Contains(text, "/witness/") {
+		if text := valueOf(file(alpha.Nodes[0], "/log/checkpoint")); strings.Contains(text, "/witness/") {
 			t.Errorf("an old checkpoint is shown: %s", text)
 		}
 
@@ -168,9 +166,7 @@ func TestTwoPeersWitnessOneLedger(t *testing.T) {
 		m.Sleep(time.Minute)
 
 		peers, _, err := operator.Peers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, peer := range peers {
 			if old := peer.LedgerAge > 30; old != (peer.Domain == "gamma.test") || old != (peer.LedgerError != "") {
@@ -194,7 +190,7 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 		liar, witness := m.Domain("alpha.test"), m.Domain("beta.test")
 		m.Register("alpha.test", "ada", 3600)
 
-		origin, _, _ := strings.Cut(must(file(liar.Nodes[0], "/log/checkpoint")), "\n")
+		origin, _, _ := strings.Cut(valueOf(file(liar.Nodes[0], "/log/checkpoint")), "\n")
 		sum := sha256.Sum256([]byte(origin))
 
 		var taken *checkpoint.Note
@@ -208,9 +204,9 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 			return err
 		})
 
-		pem := must(os.ReadFile(filepath.Join(liar.Nodes[0].Data(), "signing.key")))
+		pem := valueOf(os.ReadFile(filepath.Join(liar.Nodes[0].Data(), "signing.key")))
 
-		key, ok := must(trust.ParseKey(pem)).(ed25519.PrivateKey)
+		key, ok := valueOf(trust.ParseKey(pem)).(ed25519.PrivateKey)
 		if !ok {
 			t.Fatal("the signing key is not Ed25519")
 		}
@@ -222,9 +218,10 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 
-		req := must(http.NewRequestWithContext(ctx, http.MethodPost, witness.Nodes[0].URL()+"/witness/add-checkpoint",
+		req := valueOf(http.NewRequestWithContext(ctx, http.MethodPost,
+			witness.Nodes[0].URL()+"/witness/add-checkpoint",
 			strings.NewReader(body)))
-		res := must(witness.Nodes[0].HTTP("").Do(req))
+		res := valueOf(witness.Nodes[0].HTTP("").Do(req))
 		_ = res.Body.Close()
 
 		if res.StatusCode != http.StatusUnprocessableEntity {
@@ -240,7 +237,7 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 	})
 }
 
-func must[T any](value T, err error) T {
+func valueOf[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}

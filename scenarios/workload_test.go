@@ -60,9 +60,7 @@ func newWorkloadNode(t *testing.T, s *workloadAPI) *workloadNode {
 		API: "https://10.0.0.1:8400"}}
 	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		l.at[addr] = ln
 		t.Cleanup(func() { _ = ln.Close() })
@@ -342,9 +340,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	k := s.serve("node.sock", "/roster/node/1")
 	s.serve("agent.sock", "/agent/ada")
 
-	if err := <-waiting; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-waiting)
 
 	a := newAgent(t, s, "agent.sock")
 	l.eventually("the node is ready", func() error { return l.node.Ready() })

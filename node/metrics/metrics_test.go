@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/federation"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -48,17 +48,20 @@ func TestKindsOfMetrics(t *testing.T) {
 
 // Each figure of a peer has its metric, so that an alarm on it can go off.
 func TestFiguresOfAPeer(t *testing.T) {
-	s := &snapshot{peers: []federation.PeerStatus{{
+	peer := federation.PeerStatus{
 		Domain: spiffeid.RequireTrustDomainFromString("beta.test"), State: "frozen", Unconfirmed: 3, Shed: true,
 		OverQuota: 4, Unsupported: "format 9", Refusal: "none", LagRevisions: 5, LagSeconds: 6, Records: 7, Bytes: 8,
-		Doubtful: []replica.Doubtful{{Distrusted: time.Now()}, {}},
-	}}}
+	}
+	peer.Doubtful = slices.Grow(peer.Doubtful, 2)[:2]
+	peer.Doubtful[0].Distrusted = time.Now()
+
+	s := &snapshot{peers: []federation.PeerStatus{peer}}
 	want := map[string]float64{
 		"federation_frozen beta.test": 1, "federation_unconfirmed beta.test": 3, "federation_shed beta.test": 1,
 		"federation_over_quota_registrations beta.test": 4, "federation_unsupported beta.test": 1,
 		"federation_contradicted_nodes beta.test distrusted": 1, "federation_contradicted_nodes beta.test undecided": 1,
-		"peer_refuses beta.test none": 1, "federation_lag_revisions beta.test": 5, "federation_lag_seconds beta.test": 6,
-		"quota_peer_records beta.test": 7, "quota_peer_bytes beta.test": 8,
+		"peer_refuses beta.test none": 1, "federation_lag_revisions beta.test": 5,
+		"federation_lag_seconds beta.test": 6, "quota_peer_records beta.test": 7, "quota_peer_bytes beta.test": 8,
 	}
 	got := map[string]float64{}
 
