@@ -389,10 +389,8 @@ func TestWhatIsNotRestored(t *testing.T) {
 		var foreign bytes.Buffer
 
 		other := began(t, beta, before.Epoch+1)
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1},
-			other.Snapshot()); err != nil {
-			t.Fatal(err)
-		}
+		header := backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1}
+		must(t, backup.Write(&foreign, header, other.Snapshot()))
 
 		err := try(foreign.Bytes())
 		problem(t, err, directory.Conflict)
@@ -404,10 +402,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 		other = began(t, alpha, uint64(time.Now().Unix()+3600))
 		foreign.Reset()
 
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: valueOf(alphaNode("n0")), Taken: 1},
-			other.Snapshot()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, backup.Write(&foreign, header, other.Snapshot()))
 
 		problem(t, try(foreign.Bytes()), directory.Conflict)
 
