@@ -131,3 +131,9 @@ func tracedBy(pid int) error {
 
 	return err
 }
+
+// last returns the last n lines of a text.
+func last(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(slices.Clone(lines[max(0, len(lines)-n):]), "\n")
+}

@@ -106,66 +106,6 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 	})
 }
 
-// Keys are rotated with overlap: while agents come and are refreshed, each node of a
-// domain gets another key, one after the other. Everybody believes the new one within
-// seconds and the old one beside it for minutes; and in the end the new ones alone.
-//
-// Requirement: TRUST-010
-func TestRotatedKeysOverlap(t *testing.T) {
-	story(t)
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, Unhurried: true})
-		alpha, beta := m.Domain("alpha.test").Nodes, m.Domain("beta.test").Nodes
-		everywhere := func(lists bool, of *mesh.Node, ids ...string) error {
-			for _, n := range beta {
-				for _, id := range ids {
-					if n.Lists(of, id) != lists {
-						return fmt.Errorf("that %s lists %s is not %v", n.Name, id, lists)
-					}
-				}
-			}
-
-			return nil
-		}
-		registering := flow(m, "alpha.test")
-		defer registering.stop()
-
-		var old []string
-		for _, n := range alpha {
-			was := n.Key()
-			n.RotateKey()
-
-			now := n.Key()
-			if now == was {
-				t.Fatalf("%s still has its old key", n.Name)
-			}
-
-			old = append(old, was)
-			m.Eventually(2*time.Minute, "the new key is believed", func() error { return everywhere(true, n, now) })
-
-			if err := everywhere(true, n, was); err != nil {
-				t.Errorf("beside a new key: %v", err)
-			}
-		}
-
-		m.Eventually(12*time.Minute, "the old keys are believed no longer", func() error {
-			return everywhere(false, alpha[0], old...)
-		})
-		registering.stop()
-		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(registering.sofar()...) })
-
-		for _, n := range beta {
-			// A message may arrive before any node that can be asked within a second
-			// knows its key. It is refused then, and its announcement arrives in another
-			// one.
-			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) ||
-				got["key_revoked"]+got["signature"] > 0 {
-				t.Errorf("%s has refused messages by rotated keys: %v", n.Name, got)
-			}
-		}
-	})
-}
-
 // A stream of registrations, and of refreshes of them, one every two seconds.
 type registrations struct {
 	m      *mesh.Mesh

@@ -1,11 +1,8 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,81 +112,6 @@ func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// Agents that the Go client keeps have long lifetimes, and are shown by peers again a few minutes
-// after a restore: each sees the new epoch and refreshes at once, or registers again if the backup
-// doesn't have it. notes/users.md: "the Go client and --keep refresh at once on seeing a new epoch".
-//
-// Requirement: MESH-019
-func TestKeptAgentsReturnSoonAfterARestore(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed})
-		home, peer := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
-		keeping, stop := context.WithCancel(t.Context())
-
-		var (
-			keepers  sync.WaitGroup
-			restored atomic.Int32
-		)
-
-		keep := func(name string) (rid string) {
-			c, err := apiclient.New(apiclient.Config{Addresses: []string{home.URL()}, HTTP: home.HTTP("/agent/ada")})
-			must(t, err)
-
-			keeper := apiclient.Keeper{
-				Client: c, Agent: name, Document: []byte(`{"base":"https://agents.example/"}`),
-				Options: apiclient.RegisterOptions{Lifetime: 24 * time.Hour},
-				Notify: func(e apiclient.KeepEvent) {
-					if e.Kind == apiclient.KeepRestored {
-						restored.Add(1)
-					}
-				},
-			}
-
-			if _, err := keeper.Register(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-
-			rid = keeper.RID()
-
-			keepers.Go(func() {
-				if err := keeper.Run(keeping); err != nil {
-					t.Error(err)
-				}
-			})
-
-			return rid
-		}
-		// The last agent has another id once it is registered again, so that the peer is seen to
-		// be in the new epoch.
-		shown := func(epoch int, last string) func() error {
-			return func() error {
-				all, err := m.Lookup(peer)
-				_, isOld := all[last]
-
-				if err == nil && (len(all) != 3 || isOld != (epoch == 1) || int(restored.Load()) != 2*(epoch-1)) {
-					err = fmt.Errorf("the peer shows %d agents, the last one as before: %t; restored: %d", len(all),
-						isOld, restored.Load())
-				}
-
-				return err
-			}
-		}
-
-		keep("kept")
-		keep("kept-too")
-
-		backup := m.Backup("alpha.test")
-
-		last := keep("later")
-		m.Eventually(5*time.Second, "the peer has all", shown(1, last))
-		restore(m, backup)
-		m.Eventually(8*time.Minute, "the peer has all again", shown(2, last))
-
-		stop()
-		keepers.Wait()
 	})
 }
 

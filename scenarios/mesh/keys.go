@@ -59,15 +59,6 @@ func (n *Node) Revoked(of *Node, id string) error {
 	return nil
 }
 
-// Lists reports whether the key document that this node has of another node's domain
-// lists a key.
-func (n *Node) Lists(of *Node, id string) bool {
-	n.env.T.Helper()
-	_, err := n.documentOf(of).Key(id)
-
-	return err == nil
-}
-
 // documentOf returns the key document that this node has of another node's domain.
 func (n *Node) documentOf(of *Node) *signed.KeyDocument {
 	n.env.T.Helper()
