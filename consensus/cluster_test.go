@@ -50,10 +50,7 @@ func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
 
 // Requirement: AD-017
 func TestNothingAcknowledgedIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		var mu sync.Mutex
 		kept := map[string]directory.RID{}
 		stop := d.writers(4, &mu, func(s *Store, w, i int) {
@@ -113,10 +110,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 
 // However few entries hold it: a start would apply all of it.
 func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = 4 << 10 })
-		d.ready()
-
+	inDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = 4 << 10 }, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		for i := range 20 {
 			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
@@ -182,10 +176,7 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 }
 
 func TestRestartFromDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 })
-		d.ready()
-
+	inDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 }, func(t *testing.T, d *domain) {
 		var last directory.Outcome
 		for i := range 50 {
 			var err error
@@ -216,9 +207,7 @@ func TestRestartFromDisk(t *testing.T) {
 }
 
 func TestInABubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		_, follower := d.leader()
 
 		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
@@ -246,10 +235,7 @@ func TestInABubble(t *testing.T) {
 
 // Requirement: MESH-002, MESH-020
 func TestMembersAgreeAcrossLeaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		for round := range 20 {
 			leader, _ := d.leader()
 

@@ -378,10 +378,7 @@ func TestAMemberThatWasAwayTakesCommandsOfReplacedAuthorities(t *testing.T) {
 // A member takes the word of the sender alone if no other voter answers and it was away for so long that
 // authorities may have been replaced: the domain may have no majority without it.
 func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		third := 3 - leader - other
 		s := d.nodes[other]

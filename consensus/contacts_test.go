@@ -13,9 +13,7 @@ import (
 // Every member tells an operator when each was heard last, and who has taken a
 // leadership over, as soon as it was; and no dead member is to take it over.
 func TestEveryMemberTellsOfContacts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		silence := func(at, of int) time.Duration {
 			for _, p := range d.nodes[at].peers.Contacts() {
 				if p.ID == d.members[of].ID && !p.LastContact.IsZero() {
@@ -67,9 +65,7 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 // A member that was dead before a leader began is silent to every member, and so is the former
 // leader, but none else. Else nobody misses it, until one more is dead.
 func TestEveryMemberTellsOfTheSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 5, nil)
-		d.ready()
+	inDomain(t, 5, nil, func(t *testing.T, d *domain) {
 		former, _ := d.leader()
 		other := (former + 1) % 5
 		d.stop(other)
@@ -106,9 +102,7 @@ func TestADeathIsKnownInFourSeconds(t *testing.T) {
 		"two of three": func(leader, follower int) []int { return []int{leader, follower} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDomain(t, 3, nil)
-				d.ready()
+			inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 				time.Sleep(time.Minute)
 
 				gone := map[spiffeid.ID]bool{}
@@ -143,9 +137,7 @@ func TestADeathIsKnownInFourSeconds(t *testing.T) {
 
 // A leader that isn't ready to lead yet has not asked: it misses nobody.
 func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 		d.nodes[leader].terms.leader().ready.Store(false) // as between an election and what follows
 
@@ -160,9 +152,7 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 // Who led once, and followed another since, tells of nobody by what it heard as the
 // leader: that is no time at which the others fell silent.
 func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		former, next := d.leader()
 		eventually(t, "who leads has heard the others", func() bool {
 			for _, p := range d.nodes[former].peers.RaftPeers() {

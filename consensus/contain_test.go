@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -13,9 +12,7 @@ import (
 //
 // Requirement: FORM-006
 func TestAPanicInApplyIsNotContained(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		member := d.nodes[0]
 
 		out, err := member.Register(t.Context(), put(t, ada, "translator", 600))

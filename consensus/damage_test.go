@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
@@ -21,9 +20,7 @@ import (
 // changed, without the log that it had, with another's votes. It says so, and never by
 // a panic. A disk that is full, or a later release's, is not damaged: nobody is to remove it.
 func TestADamagedDiskIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		register := func(agent string) {
 			t.Helper()
 

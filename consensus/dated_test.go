@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -26,9 +25,7 @@ func profile(t testing.TB, who directory.Identity, members string) directory.Reg
 
 // Requirement: XU-008, XU-023, XU-061
 func TestStaleMetadataReplacesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		write := func(members string) error {
 			t.Helper()
@@ -76,9 +73,7 @@ func TestStaleMetadataReplacesNothing(t *testing.T) {
 //
 // Requirement: XU-023
 func TestTheNewestOfManyStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
 		const writers = 24
@@ -114,9 +109,7 @@ func TestTheNewestOfManyStays(t *testing.T) {
 //
 // Requirement: XU-047
 func TestADocumentsEndCapsItsLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		end := time.Now().Add(100 * time.Second).Truncate(time.Second)
 		members := `,"expires_at":"` + end.UTC().Format(time.RFC3339) + `"`

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -19,10 +18,7 @@ import (
 func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDomain(t, 3, nil)
-				d.ready()
-
+			inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 				_, victim := d.leader()
 				clone := d.clone(victim, "clone.alpha.test:7000")
 				d.ready()
@@ -90,10 +86,7 @@ func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 //
 // Requirement: FLD-027
 func TestACloneWithTheSameAddressIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		_, victim := d.leader()
 		clone := d.clone(victim, d.members[victim].Address)
 		d.ready()

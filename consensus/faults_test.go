@@ -68,9 +68,7 @@ func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
 }
 
 func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
 		entry := valueOf(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
@@ -90,10 +88,7 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 }
 
 func TestOnlyMembersTalk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		me := d.members[0]
 		for _, c := range []struct{ name, id string }{
 			{"another node of the domain", "spiffe://alpha.test/roster/node/stranger"},
@@ -151,9 +146,7 @@ func TestOnlyMembersTalk(t *testing.T) {
 }
 
 func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		key := signed.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
 		problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
@@ -220,9 +213,7 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 }
 
 func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		d.net.isolate(d.members[leader].Address)
 		_, err := d.nodes[leader].Register(t.Context(), put(t, ada, "in-between", 600))
@@ -251,9 +242,7 @@ func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
 }
 
 func TestAWriteWithoutALeaderEndsInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		d.stop(0)
 		d.stop(1)
 		time.Sleep(2 * time.Second)
@@ -325,9 +314,7 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 
 // Requirement: AD-011, AD-055, AD-056
 func TestAPatchIsMergedByTheLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.MaxLifetime = 1000 })
-		d.ready()
+	inDomain(t, 3, func(c *Config) { c.MaxLifetime = 1000 }, func(t *testing.T, d *domain) {
 		_, follower := d.leader()
 		s := d.nodes[follower]
 

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -542,4 +543,14 @@ func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) di
 		Caller: directory.Caller{Identity: who}, Agent: agent, Document: document(t, agent), Lifetime: lifetime,
 		Visibility: directory.Visibility{Mesh: true},
 	}
+}
+
+// inDomain runs a test in virtual time, with a domain of so many members that are ready.
+func inDomain(t *testing.T, members int, tune func(*Config), test func(*testing.T, *domain)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, members, tune)
+		d.ready()
+		test(t, d)
+	})
 }

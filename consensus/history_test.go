@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -26,10 +25,7 @@ func (d *domain) lose(i int) {
 // Requirement: FLD-023
 func TestNoSecondHistoryBegins(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDomain(t, 3, nil)
-			d.ready()
-
+		inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 			out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
 			must(t, err)
 
@@ -72,9 +68,7 @@ func TestNoSecondHistoryBegins(t *testing.T) {
 //
 // Requirement: FLD-023
 func TestAnEmptyMemberDoesNotVoteBesideOneThatWasBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		d.stop(0)
 
 		var out directory.Outcome
@@ -123,10 +117,7 @@ func TestAnEmptyMemberDoesNotVoteBesideOneThatWasBehind(t *testing.T) {
 //
 // Requirement: FLD-023
 func TestTwoHistoriesRefuseEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "old", 600)); err != nil {
 			t.Fatal(err)
 		}
@@ -174,10 +165,7 @@ func TestTwoHistoriesRefuseEachOther(t *testing.T) {
 //
 // Requirement: FLD-025
 func TestAllMembersMoveAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
 		must(t, err)
 

@@ -252,9 +252,7 @@ func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
 
 // A change that the members could not read back is refused before it is in the log.
 func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		bad := &state.Command{Order: &state.Order{Action: "\xff"}}
 
 		_, err := d.nodes[0].terms.leader().proposer.propose(t.Context(), bad)
@@ -464,10 +462,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		frozen := func() *state.State {
 			d.settled()
 			d.nodes[0].Replica.mu.Lock()

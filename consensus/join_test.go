@@ -97,10 +97,7 @@ func (d *domain) eventuallyVoters(at, voters, readers int) {
 }
 
 func TestADomainGrowsFromThreeToFive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
 		must(t, err)
 
@@ -153,10 +150,7 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 
 // A domain of one grows too, and a node's leave is for once.
 func TestADomainGrowsFromOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		for range 2 {
 			i := d.newcomer(nil)
 			d.admit(0, i)
@@ -184,10 +178,7 @@ func TestADomainGrowsFromOne(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		for i := 1; i < 3; i++ {
 			d.admit(0, d.newcomer(nil))
 			d.eventuallyVoters(i, i+1, 0)
@@ -256,9 +247,7 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 }
 
 func TestAReaderNeverVotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		i := d.newcomer(func(c *Config) { c.Reader = true })
 		d.admit(0, i)
 		d.eventuallyVoters(i, 1, 1)
@@ -428,9 +417,7 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 // A member that was away while another joined and leads now takes its word on
 // another member's.
 func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, away := d.leader()
 		d.stop(away)
 		i := d.newcomer(nil)
@@ -451,9 +438,7 @@ func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
 }
 
 func TestAMemberMovesToAnotherAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		_, i := d.leader()
 		d.stop(i)
 		d.members = append([]Member(nil), d.members...)
@@ -474,10 +459,7 @@ func TestAMemberMovesToAnotherAddress(t *testing.T) {
 //
 // Requirement: SEC-011
 func TestAMemberMovesSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 		newcomer := valueOf(alphaNode("n9"))
 
@@ -518,10 +500,7 @@ func TestAMemberMovesSeldom(t *testing.T) {
 //
 // Requirement: SEC-011, SEC-012
 func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, i := d.leader()
 		leads := d.nodes[leader].terms.leader()
 		former := d.members[i].Address
@@ -564,9 +543,7 @@ func TestAMemberMovesOnceItsFormerAddressIsSilent(t *testing.T) {
 }
 
 func TestWhatIsRefusedOfMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		third := 3 - leader - follower
 		s, stranger := d.nodes[follower], valueOf(alphaNode("stranger"))
@@ -613,9 +590,7 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 //
 // Requirement: FLD-028
 func TestARemovalAfterAChangeOfLeaderIsNotRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		former, next := d.leader()
 
 		must(t, d.nodes[former].Transfer(t.Context(), d.members[next].ID))
@@ -633,9 +608,7 @@ func TestARemovalAfterAChangeOfLeaderIsNotRefused(t *testing.T) {
 //
 // Requirement: FLD-028
 func TestTheVotersThatRemainAreAskedAtTheMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		third := 3 - leader - follower
 		s := d.nodes[leader]
@@ -660,10 +633,7 @@ func TestTheVotersThatRemainAreAskedAtTheMoment(t *testing.T) {
 
 // The key of a member that was removed speaks for the domain no longer.
 func TestARemovedMembersKeyGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		for _, i := range []int{leader, follower} {
 			must(t, d.nodes[i].Attest(t.Context(),
@@ -681,9 +651,7 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 }
 
 func TestTheDeadAreRemovedWhereItIsWanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.RemoveDead = 5 * time.Minute })
-		d.ready()
+	inDomain(t, 3, func(c *Config) { c.RemoveDead = 5 * time.Minute }, func(t *testing.T, d *domain) {
 		leader, dead := d.leader()
 		d.stop(dead)
 		time.Sleep(4 * time.Minute)
@@ -705,10 +673,7 @@ func TestTheDeadAreRemovedWhereItIsWanted(t *testing.T) {
 //
 // Requirement: AD-017
 func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		var mu sync.RWMutex // stopping and starting; d.nodes
 
 		var done, unknown atomic.Int64
@@ -773,9 +738,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 //
 // Requirement: SEC-011
 func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		newcomer := valueOf(alphaNode("n9"))
 
@@ -805,9 +768,7 @@ func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
 }
 
 func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		server, client := d.ca.configs(t, valueOf(alphaNode("stranger")))
 		stranger := transport.New(transport.Options{
 			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
@@ -854,10 +815,7 @@ func TestListenersThatNoNodeDeclares(t *testing.T) {
 //
 // Requirement: TRUST-001
 func TestAMemberDeclaresABaseURL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		store, from := d.nodes[leader], d.members[follower].ID
 		declare := func(api string) error {

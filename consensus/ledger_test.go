@@ -134,9 +134,7 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 //
 // Requirement: LOG-004, LOG-019
 func TestTheLogOfAFormerEpochHeals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
 		for i := range 20 {
@@ -292,9 +290,7 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 //
 // Requirement: LOG-012
 func TestARestoreKeepsTheHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
 		register := func(name, of string) directory.RID {
@@ -515,9 +511,7 @@ func TestAFailedErasureIsTriedAgain(t *testing.T) {
 //
 // Requirement: LOG-021
 func TestARegistrationWritesNoHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
 		for i := range 200 {
@@ -592,10 +586,7 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 //
 // Requirement: LOG-003
 func TestAMemberThatDiffersAndGoesStopsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		s.comparer.decide([]Member{{ID: valueOf(alphaNode("gone")), Address: "gone.alpha.test:7000"}})
 
@@ -680,10 +671,7 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 //
 // Requirement: LOG-003
 func TestABeginningComparedBeforeConfirmsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		epoch, first := s.Logs.Tree()
 

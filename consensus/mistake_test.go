@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -47,10 +46,7 @@ func TestANodeSaysAtOnceThatItsConfigurationIsWrong(t *testing.T) {
 		}, "identity.bundle"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDomain(t, 3, nil)
-				d.ready()
-
+			inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 				plain := &http.Server{ReadHeaderTimeout: time.Second}
 				listener := d.net.listen("plain.alpha.test:80")
 

@@ -47,10 +47,7 @@ func TestADamagedDocumentFromAFollower(t *testing.T) {
 // A node doesn't sign by another's key, nor by one that the other had a moment ago.
 func TestAKeyIsOneNodes(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		key := func(node string, b byte) signed.SigningKey {
 			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: valueOf(alphaNode(node)),
 				Attestations: []string{"a.b.c"}}
@@ -175,9 +172,7 @@ func TestWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 //
 // Requirement: TRUST-008, TRUST-013
 func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		version := uint64(0)
 		judged := func(r directory.RegisterRequest) directory.RegisterRequest {
@@ -227,9 +222,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 //
 // Requirement: SEC-007, TRUST-008
 func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 
 		version := uint64(0)
@@ -315,9 +308,7 @@ func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
 // Any member takes a list, and each member has it afterwards.
 func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))

@@ -16,10 +16,7 @@ import (
 // A linearizable read on any member shows what any other member acknowledged
 // just before, and none of them costs a log entry.
 func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		for i := range 60 {
 			out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
 			must(t, err)
@@ -115,10 +112,7 @@ func TestAReadWaitsForAQuestionThatBeganAfterIt(t *testing.T) {
 
 // Many who ask at once share their questions.
 func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
 			var all sync.WaitGroup
@@ -140,9 +134,7 @@ func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
 //
 // Requirement: OPS-017
 func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		s := d.nodes[leader]
 		d.net.isolate(d.members[leader].Address)
@@ -217,10 +209,7 @@ func TestALaterTermIsNotOverlooked(t *testing.T) {
 // A read waits for the commands up to the commit index; entries that never
 // reach the machine don't hold it up.
 func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		for range 3 {
 			must(t, s.group.raft.Barrier(time.Second).Error())

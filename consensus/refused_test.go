@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
@@ -17,9 +16,7 @@ import (
 //
 // Requirement: AD-033
 func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		l, f := d.leader()
 		leader, follower := d.nodes[l], d.nodes[f]
 

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/backup"
@@ -51,9 +50,7 @@ func forged(t *testing.T, file []byte, change func(*state.Header)) []byte {
 // Counters and time of a domain never go back, so a backup that would set them beyond reason is refused,
 // whatever its operator accepts, and changes nothing (finding 36).
 func TestABackupBeyondReasonIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
 		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
@@ -91,10 +88,7 @@ func TestABackupBeyondReasonIsRefused(t *testing.T) {
 // The hash of a backup is over everything in it: another policy changes it, though the registrations
 // are the same. A restore says which policy will be in force before it is accepted.
 func TestABackupsHashCoversItsPolicy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}

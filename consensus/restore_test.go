@@ -63,9 +63,7 @@ func (d *domain) attestAll() {
 // A member that starts has the sealed state that was restored, and the epoch that ended it
 // is in its log; while no majority runs it waits for a leader, not for that epoch.
 func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		backup := d.backup(leader)
@@ -94,9 +92,7 @@ func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
 
 // Requirement: MESH-019
 func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		d.attestAll()
 		leader, follower := d.leader()
 
@@ -263,9 +259,7 @@ func restored(t *testing.T, s *Store) (old, live *state.State) {
 //
 // Requirement: MESH-019
 func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		d.attestAll()
 
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
@@ -310,10 +304,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 //
 // Requirement: MESH-019
 func TestARestoreThatNobodyElseHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
@@ -362,10 +353,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 
 // Requirement: MESH-019
 func TestWhatIsNotRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
@@ -420,10 +408,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 // A backup goes into a new domain of the same name, as after the loss of all
 // nodes: what the backup's domain had agreed with peers is back.
 func TestABackupFillsANewDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		must(t, d.nodes[0].SetPeering(t.Context(),
 			directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}))
 

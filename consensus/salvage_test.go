@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -26,10 +25,7 @@ import (
 func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 	for _, snapshot := range []bool{false, true} {
 		t.Run(fmt.Sprint("snapshot=", snapshot), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDomain(t, 5, nil)
-				d.ready()
-
+			inDomain(t, 5, nil, func(t *testing.T, d *domain) {
 				leader, left := d.leader()
 				for i := range 20 {
 					if i == 10 && snapshot {
@@ -117,10 +113,7 @@ func sumsOf(t *testing.T, dir string) map[string]string {
 // by giving what was long before it.
 func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 	for _, logged := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDomain(t, 1, nil)
-			d.ready()
-
+		inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 			for i := range 2 {
 				if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
 					t.Fatal(err)
@@ -170,10 +163,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 
 // What is no member's directory, or is not whole, gives no backup.
 func TestWhatCannotBeSalvaged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
 			t.Fatal(err)
 		}
@@ -210,10 +200,7 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 // Requirement: MESH-019
 func TestALogIsCutBeforeAnEntry(t *testing.T) {
 	for _, snapshot := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDomain(t, 1, nil)
-			d.ready()
-
+		inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"testing"
-	"testing/synctest"
 )
 
 // A member that was started again reads its own log first. It says so until it
@@ -10,10 +9,7 @@ import (
 // peering that was ended once and made again, a registration removed since, or
 // none at all while it finds nobody to tell it what is committed.
 func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		for i, s := range d.nodes {
 			if !s.Replica.Settled() {
 				t.Errorf("member %d is ready and not settled", i)
@@ -50,9 +46,7 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 // A leader that is not ready to lead has not applied all that its followers may
 // have: its word makes nobody caught up.
 func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		ready := &d.nodes[leader].terms.leader().ready
 		ready.Store(false)

@@ -4,16 +4,12 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 )
 
 // A member stops while a write is under way: the entry is answered, and nothing waits for ever.
 func TestAMemberStopsWhileItWrites(t *testing.T) {
 	for i := range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDomain(t, 1, nil)
-			d.ready()
-
+		inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 			var writes sync.WaitGroup
 			for range 8 {
 				writes.Go(func() {

@@ -54,9 +54,7 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 // A replacement that says nothing of who may have the registration leaves that as
 // it is, whatever the member that takes it believes.
 func TestAReplacementKeepsTheVisibility(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		ask := profile(t, ada, "")
 

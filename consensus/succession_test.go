@@ -16,9 +16,7 @@ import (
 // of a write that it was sent the outcome is unknown, one that it was to be sent goes to
 // its successor.
 func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 
 		third := 3 - leader - other // has no line to the leader
@@ -147,9 +145,7 @@ func TestAFormerLeaderHasAHeartbeatToAnswer(t *testing.T) {
 // A successor that answers a little later than Raft waits gets the leadership all the same, and
 // the operator gets no error.
 func TestASlowSuccessorIsAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, next := d.leader()
 		asks := 3 - leader - next
 

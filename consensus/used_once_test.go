@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/state"
@@ -16,9 +15,7 @@ import (
 //
 // Requirement: AI-012
 func TestAKeyIsKnownToAllMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		ask := func(at int, holder byte) (*directory.StoredAnswer, error) {
@@ -64,9 +61,7 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 
 // Requirement: TRUST-005
 func TestAProofIsKnownToAllMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		ask := put(t, ada, "translator", 600)
 
@@ -97,10 +92,7 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 //
 // Requirement: SEC-004, AI-012
 func TestOtherDomainsHaveAShareOfTheKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		claim := func(caller directory.Hash, number uint32) *state.Claim {
 			one := claimOf(1, 1, 1)
 			one.Caller = caller
@@ -151,10 +143,7 @@ func TestOtherDomainsHaveAShareOfTheKeys(t *testing.T) {
 //
 // Requirement: SEC-004, AI-012
 func TestADomainHasAShareOfTheAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
-
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		kept := func(caller directory.Hash, number int) bool {
 			claim := directory.Claim(*claimOf(1, 1, 1))
 			claim.Caller = caller

@@ -138,9 +138,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 
 // Requirement: FORM-002
 func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.reads = newer() })
-		d.ready()
+	inDomain(t, 3, func(c *Config) { c.reads = newer() }, func(t *testing.T, d *domain) {
 		d.eventuallyWritten(2)
 
 		i := d.newcomer(func(c *Config) { c.reads = older() })
@@ -372,9 +370,7 @@ func (d *domain) writtenInFormat2(i int) *state.State {
 //
 // Requirement: FORM-002
 func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
-		d.ready()
+	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
 		out, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 6000))
@@ -407,10 +403,7 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 //
 // Requirement: FORM-002
 func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
-		d.ready()
-
+	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 6000)); err != nil {
 			t.Fatal(err)
 		}

@@ -186,9 +186,7 @@ func TestAMembersCheckpointIsVerifiedByTheLeader(t *testing.T) {
 //
 // Requirement: LOG-008
 func TestTheCosigningKeyIsInTheKeyDocument(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, nil)
-		d.ready()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		key := signed.SigningKey{Public: make([]byte, 32), Node: s.cfg.Node, Cosign: make([]byte, 32),
 			Attestations: []string{"a.b.c"}}

@@ -43,9 +43,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 
 // A line that comes while a member stops is told at once that nothing over it was read.
 func TestALineThatComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		d.nodes[leader].writes.streams.Drain(t.Context())
 
@@ -62,9 +60,7 @@ func TestALineThatComesTooLate(t *testing.T) {
 // A member that has moved is asked over a line to its new address, and the one to the
 // old is cut: it would else last as long as a certificate.
 func TestALineToWhereAMemberWasIsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader() // which opens no lines of its own accord
 		here, to := d.nodes[leader], d.members[other]
 

@@ -200,8 +200,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 //
 // Requirement: MESH-008
 func TestAPageIsASignOfLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}

@@ -61,8 +61,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 
 // What is in hand when a fetchBudget ends is taken all the same.
 func TestNothingIsLostWhenAStintEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("first", 600)
 		b.pull() // and with it the keys
 

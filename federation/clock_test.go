@@ -2,7 +2,6 @@ package federation
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory/signed"
@@ -15,8 +14,7 @@ import (
 //
 // Requirement: MESH-009
 func TestPagesCannotPushTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		w := b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh)

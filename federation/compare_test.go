@@ -3,7 +3,6 @@ package federation
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory/signed"
@@ -20,9 +19,7 @@ import (
 //
 // Requirement: MESH-022
 func TestWhatContradictsWhatIsHere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		var rids []directory.RID
 		for i := range 3 {
 			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
@@ -101,9 +98,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 //
 // Requirement: MESH-022
 func TestComparingIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		const more = 5
 		for i := range crossPages + more {
 			b.origin.register(fmt.Sprint("agent-", i), 600)

@@ -44,6 +44,12 @@ func newThreeNodes(t *testing.T) *threeNodes {
 	return b
 }
 
+// inThreeNodes runs a test in virtual time, with an origin of three nodes and a domain that follows it.
+func inThreeNodes(t *testing.T, test func(*testing.T, *threeNodes)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newThreeNodes(t)) })
+}
+
 // follows runs beta until the test ends, and waits until it shows what alpha has.
 func (b *threeNodes) follows() {
 	b.Helper()
@@ -254,9 +260,7 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newThreeNodes(t)
-
+			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 				var rids []directory.RID
 				for i := range 5 {
 					rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 3600))
@@ -307,8 +311,7 @@ func TestAKeyDocumentFarAheadIsHealed(t *testing.T) {
 		"no domain is exported to": func(_ *threeNodes, document *signed.KeyDocument) { document.Mesh = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newThreeNodes(t)
+			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 				for i := range 5 {
 					b.origin.register(fmt.Sprint("agent-", i), 3600)
 				}
@@ -357,8 +360,7 @@ func TestAKeyDocumentFarAheadIsHealed(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestANewKeyDocumentNeedsTimeToReachAllNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 		b.follows()
 		time.Sleep(time.Minute)
@@ -415,8 +417,7 @@ func TestAStatementCountsFromItsOwnNodeAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newThreeNodes(t)
+			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 				b.origin.register("agent", 36000)
 				b.follows()
 
@@ -466,8 +467,7 @@ func TestAStatementCountsFromItsOwnNodeAlone(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAnotherNodesFormerStatementContradictsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 		b.follows()
 
@@ -510,8 +510,7 @@ func TestAnotherNodesFormerStatementContradictsNothing(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAHeadWithoutItsPagesStatesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.follows()
 
 		second := b.repeater(b.nodes[2])
@@ -629,8 +628,7 @@ func TestHonestNodesAreNotDistrusted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newThreeNodes(t)
+			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 				for i := range 5 {
 					b.origin.register(fmt.Sprint("agent-", i), 36000)
 				}
@@ -655,8 +653,7 @@ func TestHonestNodesAreNotDistrusted(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAnEndOfAnUnknownEntryIsNotCompared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("stays", 36000)
 		b.origin.remove(b.origin.register("ended", 60))
 
@@ -682,8 +679,7 @@ func TestAnEndOfAnUnknownEntryIsNotCompared(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAnExpiredEntryIsNotConfirmedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("expires", 60)
 		b.follows()
 		time.Sleep(3 * time.Minute)
@@ -716,8 +712,7 @@ func TestAnExpiredEntryIsNotConfirmedAgain(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAnIdleDomainIsConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 
 		for _, node := range b.nodes {
@@ -742,8 +737,7 @@ func TestAnIdleDomainIsConfirmed(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestADistrustOutlivesARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 
 		var cut atomic.Bool
@@ -785,8 +779,7 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestOneNodeWithholdsNoPrivateStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		rid := b.origin.register("agent", 36000)
 
 		b.world.mu.Lock()
@@ -821,8 +814,7 @@ func TestOneNodeWithholdsNoPrivateStream(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		rid := b.origin.register("agent", 36000)
 
 		stop := b.beta.run(t)
@@ -922,8 +914,7 @@ func (b *threeNodes) hearKeys(last func()) error {
 //
 // Requirement: SEC-019
 func TestADistrustWithoutAStreamOutlivesARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
 		must(t, b.hearKeys(func() {}))
 		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
@@ -939,8 +930,7 @@ func TestADistrustWithoutAStreamOutlivesARestart(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAFalseKeyDocumentIsReplacedAfterAFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 
 		stop := b.beta.run(t)
@@ -989,8 +979,7 @@ func TestAFalseKeyDocumentIsReplacedAfterAFailure(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAContradictionThatCannotBeDecidedIsShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 		b.follows()
 		b.world.cutOff(func(_, to string) bool { return to == b.nodes[1].base })
@@ -1014,8 +1003,7 @@ func TestAContradictionThatCannotBeDecidedIsShown(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestAPeerGoesOnWhileItsNodesDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.follows()
 
 		goesOn := func(want bool, when string) {
@@ -1056,8 +1044,7 @@ func TestAPeerGoesOnWhileItsNodesDo(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		known := b.origin.register("known", 36000)
 		b.follows()
 		time.Sleep(2 * time.Minute)
@@ -1139,8 +1126,7 @@ func (l *followedLedger) Lacks(_ spiffeid.TrustDomain, index uint64, statement d
 //
 // Requirement: SEC-019, LOG-013
 func TestARegistrationOutsideTheLedgerIsUnconfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newThreeNodes(t)
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("known", 36000)
 
 		held := &followedLedger{model: b.origin}

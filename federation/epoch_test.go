@@ -3,7 +3,6 @@ package federation
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -18,9 +17,7 @@ import (
 //
 // Requirement: MESH-018
 func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		o := b.beta.origins.Get(alpha)
 		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
 			t.Fatal(err)
@@ -58,8 +55,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 //
 // Requirement: MESH-019
 func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 86400)
 		}

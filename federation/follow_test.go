@@ -82,8 +82,7 @@ func TestAPeerIsFollowedOverHTTP(t *testing.T) {
 //
 // Requirement: MESH-007, MESH-009, MESH-018
 func TestARestartedNodeAnswersFromDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		short := b.origin.register("short", 60)
 		long := b.origin.register("long", 600)
 		b.pull()
@@ -128,8 +127,7 @@ func TestARestartedNodeAnswersFromDisk(t *testing.T) {
 //
 // Requirement: MESH-018
 func TestADamagedRecordIsNotShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("one", 600)
 		sound := b.origin.register("two", 600)
 		b.pull()
@@ -168,8 +166,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 //
 // Requirement: MESH-009
 func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
 		b.origin.register("agent", 60)
 
@@ -196,8 +193,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 
 // A holder that gives other bytes than were asked for is passed over.
 func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		g := b.addGamma(t)
 
 		rid := b.origin.register("agent", 600)
@@ -260,8 +256,7 @@ func (s *site) reopenWith(t *testing.T, peers ...directory.Peering) {
 // A record of the right name that contradicts its page is the origin's own fault:
 // nobody has another one.
 func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		first := b.origin.register("first", 600)
 		second := b.origin.register("second", 600)
 		o := b.origin
@@ -287,8 +282,7 @@ func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
 // A document of a kind that this release doesn't know is kept, and shown by the
 // one that does.
 func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		o := b.origin
 		rid := o.register("agent", 600)
 		o.with(rid, func(r *registration, at int64) {
@@ -316,8 +310,7 @@ func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
 
 // Requirement: MESH-025
 func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 600)
 		other := b.origin.register("other", 600)
 		b.pull()
@@ -361,8 +354,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 // A peer whose nodes have moved is followed where its peering says that they are, by the
 // loops that run.
 func TestAPeerThatMovedIsFound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 
 		var peering atomic.Pointer[directory.Peering]
@@ -386,8 +378,7 @@ func TestAPeerThatMovedIsFound(t *testing.T) {
 
 // Requirement: MESH-025
 func TestATerminatedPeerIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		peering := active(alpha, 1)
 		b.beta.cfg.Peerings = func() []directory.Peering { return []directory.Peering{peering} }
@@ -435,8 +426,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 
 // Requirement: MESH-027
 func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		g := newModel(gamma, beta)
 		sg := b.world.open(t, t.TempDir(), 1, g, active(beta, 1))
 		g.listKeys(nil, sg.keys)
@@ -477,9 +467,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 //
 // Requirement: MESH-019
 func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		var kept directory.RID
 		for i := range 6 {
 			kept = b.origin.register(fmt.Sprint("agent-", i), 600)

@@ -217,8 +217,7 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestAnOriginAnnouncesAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		take := func() protocol.Code {
 			made, err := b.alpha.publisher.Page(directory.Mesh,
@@ -273,8 +272,7 @@ func listing(n int) func(*signed.Page) {
 //
 // Requirement: MESH-003, MESH-017
 func TestWhatWasNotAskedForIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("one", 600)
 		b.origin.grant(rid, directory.Only(beta), true)
 		made, err := b.alpha.publisher.Page(directory.Only(beta), 0, 10, false)
@@ -308,8 +306,7 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 //
 // Requirement: MESH-005
 func TestAnOlderHeadIsIgnored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		head := func() string {
 			b.origin.register(fmt.Sprint("agent-", b.origin.rev), 600)
 			text, err := b.alpha.publisher.Head()
@@ -335,8 +332,7 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 //
 // Requirement: MESH-004
 func TestARecordIsOfWhatItsPageSays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		o := b.origin
 		rid, other := o.register("one", 600), o.register("other", 600)
 		r := o.regs[rid]
@@ -436,8 +432,7 @@ func spareBits(text string) string {
 //
 // Requirement: MESH-003, FORM-001
 func TestAnEarlyMessageIsRefusedAsOfAnUnknownOrigin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("one", 600)
 
 		head, err := b.alpha.publisher.Head()
@@ -474,8 +469,7 @@ func flipped(text string) string {
 
 // Requirement: MESH-017, MESH-006
 func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(signed.TypePage, b.page(listing(200)))
 		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: "p" + large})
@@ -519,8 +513,7 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 //
 // Requirement: MESH-005, MESH-017
 func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}

@@ -41,8 +41,7 @@ func (b *bench) follow() {
 //
 // Requirement: TRUST-010
 func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		asked := b.keysAsked()
@@ -85,8 +84,7 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		_, old, _ := b.alpha.cfg.Keys.Keys(alpha)
@@ -135,8 +133,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestWhoDoesNotWaitIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		asked := 0
 		b.beta.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
@@ -209,8 +206,7 @@ func (k *lateRing) Keys(td spiffeid.TrustDomain) (*signed.KeyDocument, string, b
 // Requirement: TRUST-010
 func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 	for after := range 5 {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, nil)
+		inBench(t, func(t *testing.T, b *bench) {
 			ring := &lateRing{keyring: b.alpha.keys, has: b.origin.KeyDocument()}
 			b.alpha.Mesh.cfg.Keys = ring
 			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" +
@@ -259,8 +255,7 @@ func (b *bench) intercept(f func(*http.Request) (*http.Response, error)) {
 //
 // Requirement: MESH-005
 func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		b.intercept(func(r *http.Request) (*http.Response, error) {
@@ -282,8 +277,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 //
 // Requirement: TRUST-010
 func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 
@@ -331,8 +325,7 @@ func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 		},
 		"not believed": func(*http.Request) (*http.Response, error) { return nil, errCut },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, nil)
+		inBench(t, func(t *testing.T, b *bench) {
 			b.origin.register("agent", 600)
 			b.pull()
 			b.intercept(func(r *http.Request) (*http.Response, error) {
@@ -362,8 +355,7 @@ func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		asked := b.keysAsked()

@@ -48,8 +48,7 @@ func (b *bench) keysAsked() *int {
 //
 // Requirement: TRUST-010, MESH-017
 func TestWhoRotatesIsRefusedNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		time.Sleep(replica.KeysEvery)
@@ -82,8 +81,7 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 //
 // Requirement: MESH-017, MESH-026
 func TestForgeriesMakeNobodyAskOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		o := b.beta.origins.Get(alpha)

@@ -43,8 +43,7 @@ func (s *site) onDiskOf(t *testing.T) (streams, records int) {
 //
 // Requirement: MESH-017, MESH-025
 func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 
@@ -148,8 +147,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 //
 // Requirement: MESH-006, MESH-017
 func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		told := &teller{}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
@@ -210,8 +208,7 @@ func (p *teller) Close() error                   { return nil }
 //
 // Requirement: MESH-006, MESH-019
 func TestANewEpochIsPassedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		told := &teller{}
 		b.beta.gossip.setGossip(told)
 		hear := func() {
@@ -379,9 +376,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		o := b.origin
 		for i := range 300 {
 			rid := o.register(fmt.Sprint("agent-", i), 600)
@@ -408,9 +403,7 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestNobodysRefusalsHideAnothers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		for range 10 {
 			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
@@ -434,8 +427,7 @@ func TestNobodysRefusalsHideAnothers(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestATimeThatHasNoForm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		odd := b.origin.register("odd", 600)
 		good := b.origin.register("good", 600)
 		b.origin.with(odd, func(r *registration, at int64) {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"reflect"
 	"testing"
-	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -44,8 +43,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		most = 1_000_000
 	}
 
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 86400)
 		b.pull()
 		b.origin.register("another", 86400) // so that the page is one to apply

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -27,8 +26,7 @@ import (
 //
 // Requirement: MESH-025
 func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 6000)
 		b.pull()
 
@@ -65,8 +63,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
 		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
 		b.origin.list(beta, gamma)
@@ -110,8 +107,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestChainsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 6000)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
@@ -148,8 +144,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.Errorf("%d pages were asked for", asked)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("first", 6000)
 		b.pull()
 		st := b.beta.origins.Get(alpha).Mesh.Cur
@@ -181,8 +176,7 @@ func TestChainsAreBounded(t *testing.T) {
 // A page that names one registration twice puts no record under a name that isn't
 // its own.
 func TestAPageThatNamesARegistrationTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 6000)
 		real, _ := b.origin.Current(rid, directory.Mesh)
 		other := real
@@ -268,8 +262,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))

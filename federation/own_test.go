@@ -58,8 +58,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		keys := &countingKeys{Keyring: b.beta.keys}
 		b.beta.Mesh.cfg.Keys = keys
 

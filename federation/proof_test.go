@@ -3,7 +3,6 @@ package federation
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -55,8 +54,7 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 
 // Requirement: MESH-001
 func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 40 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
@@ -91,8 +89,7 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 
 // When the key that signed a record is revoked, a mirror has it signed again.
 func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 600)
 		b.pull()
 
@@ -132,8 +129,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 
 // What a node doesn't hold, or what has ended, is proved by nobody.
 func TestNothingIsProvedThatIsNotAlive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 600)
 		b.pull()
 		b.origin.remove(rid)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -51,8 +50,7 @@ func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...stri
 //
 // Requirement: MESH-006
 func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		g := b.addGamma(t)
 		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
 		net := newGossipNet(t)
@@ -121,8 +119,7 @@ func TestAFullQueueForgetsTheOldest(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestWhatIsGossipedIsJudged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		from := replica.Sender{Domain: gamma, Pushed: true}
 		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -18,9 +17,7 @@ import (
 
 // Requirement: MESH-024
 func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		if s := status(); s.State != "connecting" || !s.LastHeard.IsZero() {
 			t.Fatalf("before anything was heard: %+v", s)
@@ -52,8 +49,7 @@ func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 
 // A node that was subscribed to one that lags finds out by another's head.
 func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.world.open(t, t.TempDir(), 2, b.origin, active(beta, 1))
 		b.beta.reopenWith(t, active(alpha, 1, 2))
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
@@ -79,8 +75,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 //
 // Requirement: MESH-024
 func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
@@ -127,8 +122,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 
 // Requirement: MESH-015
 func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		g := b.addGamma(t)
 		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
 		b.world.cut = func(from, to string) bool { return from == g.base && to == b.alpha.base }
@@ -148,8 +142,7 @@ func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
 
 // Readers of a write wait for it here, also where it changed nothing here.
 func TestAwaitAsksForTheOriginsWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 600)
 		defer b.beta.run(t)()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -183,9 +176,7 @@ func TestAwaitAsksForTheOriginsWord(t *testing.T) {
 //
 // Requirement: MESH-014
 func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		const agents = 5
 		for i := range agents {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
@@ -225,8 +216,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 
 // A chain that lists much that is dead is pulled anew.
 func TestALongChainIsPulledAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 30 {
 			rid := b.origin.register(fmt.Sprint("agent-", i), 60)
 			b.pull()

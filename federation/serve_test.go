@@ -37,8 +37,7 @@ func (s *site) ask(ctx context.Context, caller, method, target, body string) *ht
 //
 // Requirement: AD-033
 func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		frozen := active(spiffeid.RequireTrustDomainFromString("frozen.test"), 1)
 		frozen.State = directory.PeeringFrozen
 		// gamma is a peer that the key document doesn't list
@@ -156,8 +155,7 @@ func (b *bench) askWithin(s *site, caller, method, target, body string) *httptes
 // A subscription answers at once when something is announced, and says so when
 // nothing was within its wait.
 func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		caller := nodeID(beta, 1).String()
 		target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since="
 
@@ -203,8 +201,7 @@ func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
 
 // Who waits at a relay hears of what comes there at once, too.
 func TestALongPollAtARelayEndsWithNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 		answer := make(chan *httptest.ResponseRecorder, 1)
@@ -253,8 +250,7 @@ func TestWhoSaysFarewell(t *testing.T) {
 //
 // Requirement: MESH-022
 func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		o := b.beta.origins.Get(alpha)
 		other := newKeyring(alpha, "another", b.origin)
 
@@ -281,8 +277,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 //
 // Requirement: MESH-005
 func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("agent", 60)
 		b.origin.remove(rid)
 		time.Sleep(3 * time.Minute)
@@ -308,8 +303,7 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 //
 // Requirement: MESH-006
 func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		tail := &publish.GossipCursor{}
 
 		for i := range 1050 {

@@ -28,8 +28,7 @@ import (
 //
 // Requirement: MESH-005
 func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("first", 600)
 		b.pull() // and with it the keys
 
@@ -69,8 +68,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 
 // What fails in one stage ends the others, and what came before it is kept.
 func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
@@ -106,8 +104,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 
 // Records come in the best coding that their caller takes, and say the same in each.
 func TestRecordsInEveryCoding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		d := b.origin.regs[b.origin.register("agent", 600)].announced
 
 		want := ""
@@ -149,8 +146,7 @@ func TestRecordsInEveryCoding(t *testing.T) {
 
 // Whatever the header of the record before was, none is no header.
 func TestARecordHasAHeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 		record, _, err := b.alpha.recordOf(alpha, beta, n)
 		must(t, err)
@@ -240,8 +236,7 @@ func TestReadRequest(t *testing.T) {
 func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 	const each = 10
 	for _, pages := range []int{4, 20} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, nil)
+		inBench(t, func(t *testing.T, b *bench) {
 			b.origin.register("first", 600)
 			b.pull() // and with it the keys
 
@@ -325,8 +320,7 @@ func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 //
 // Requirement: MESH-017
 func TestWhoHasNoChainIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
@@ -361,8 +355,7 @@ func TestThePartsOfAPage(t *testing.T) {
 		whole    bool
 	}{"small": {document: 100, whole: true}, "large": {document: 64_000}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, nil)
+			inBench(t, func(t *testing.T, b *bench) {
 				b.origin.register("first", 600)
 				b.pull() // and with it the keys
 

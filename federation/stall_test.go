@@ -234,8 +234,7 @@ func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 //
 // Requirement: FORM-007
 func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		rid := b.origin.register("agent", 86400)
 		b.origin.grant(rid, directory.Only(beta), true)

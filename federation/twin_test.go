@@ -2,7 +2,6 @@ package federation
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -24,8 +23,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 		"changes": func(d *signed.Digest) { d.M = d.H },
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, nil)
+			inBench(t, func(t *testing.T, b *bench) {
 				rid := b.origin.register("agent", 600)
 				b.pull()
 				w := b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh)

@@ -77,8 +77,7 @@ func (b *bench) recordsAsked() *int {
 
 // Requirement: FORM-001
 func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.signing(ignored)
 		b.origin.rewrite = withTail(ignored)
 		rid := b.origin.register("one", 600)
@@ -105,8 +104,7 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 
 // Requirement: FORM-001
 func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		lost := newKeyring(alpha, "lost", b.origin)
 		b.origin.listKeys([]string{signed.KeyID(lost.public())}, b.alpha.keys, lost)
 		b.origin.register("one", 600)
@@ -147,8 +145,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 
 // Requirement: FORM-003
 func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("one", 600)
 		b.pull()
 		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
@@ -201,8 +198,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 //
 // Requirement: FORM-003
 func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("one", 600)
 		b.pull()
 		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
@@ -248,8 +244,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 
 // Requirement: FORM-003
 func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("one", 600)
 		b.pull()
 		b.signing(critical)
@@ -287,8 +282,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 
 // Requirement: FORM-003
 func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.listTo(beta, gamma)
 		plain := b.origin.register("plain", 600)
 		b.origin.rewrite = withTail(critical)
@@ -424,8 +418,7 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 //
 // Requirement: FORM-003
 func TestAnUnsupportedRecordOfAnotherRegistrationIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.rewrite = func(payload []byte) []byte {
 			return inFormat99(bytes.Replace(payload, []byte(`"uid":"0`), []byte(`"uid":"7`), 1))
 		}
@@ -479,8 +472,7 @@ func TestAStoreOfAnotherVersionIsNotOpened(t *testing.T) {
 
 // Requirement: FORM-004
 func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.listTo(beta, gamma)
 		first := b.origin.register("one", 600)
 		lines := 0

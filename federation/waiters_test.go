@@ -23,8 +23,7 @@ const (
 // A domain that holds as many subscriptions as it may is told so, and the others
 // still get theirs; whose wait is over makes room again.
 func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
@@ -79,8 +78,7 @@ func (u unread) Write(b []byte) (int, error) {
 //
 // Requirement: MESH-006
 func TestNoDomainFillsTheMemoryWithUnreadAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -18,9 +17,7 @@ import (
 //
 // Requirement: MESH-025
 func TestWipingInSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-
+	inBench(t, func(t *testing.T, b *bench) {
 		rids := make([]directory.RID, 0, 2000)
 		for i := range cap(rids) {
 			rids = append(rids, b.origin.register(fmt.Sprintf("agent-%d", i), 6000))

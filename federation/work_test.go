@@ -48,8 +48,7 @@ func (b *bench) requestRecords(w http.ResponseWriter, names []protocol.RecordNam
 //
 // Requirement: MESH-026
 func TestSlowReadersHoldNoWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		for i := range 20 {
 			b.origin.registerDocument(fmt.Sprint("agent-", i), 6000, sized(t, 30_000))
 		}
@@ -96,8 +95,7 @@ func TestSlowReadersHoldNoWorker(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestReadingForPeersTakesAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 
@@ -150,8 +148,7 @@ func (b untouchedBody) Read([]byte) (int, error) {
 //
 // Requirement: MESH-026
 func TestRequestsOverTheShareAreRefusedUnreadAndLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("agent", 600)
 		b.pull()
 

@@ -20,6 +20,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -536,3 +537,9 @@ func (s *site) recordOf(origin, to spiffeid.TrustDomain, n protocol.RecordName) 
 }
 
 var must = directorytest.Must
+
+// inBench runs a test in virtual time, with an origin and a domain that follows it.
+func inBench(t *testing.T, test func(*testing.T, *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newBench(t, nil)) })
+}
