@@ -69,9 +69,7 @@ func TestAlertsOfAGap(t *testing.T) {
 
 	moved := beta.Nodes[0]
 	for _, pid := range []int{node.PID, moved.PID} {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
 
 	// Its nodes say where they are reached, too.
@@ -81,9 +79,7 @@ func TestAlertsOfAGap(t *testing.T) {
 			[]byte("api: https://127.0.0.1:1")), 0o600)
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	start(t, "beta again", exec.Command(binary(t), "serve", "--config", moved.Config))
 	until(t, "beta answers", func() error {
@@ -135,9 +131,7 @@ func TestAlertsOfARefusedPeer(t *testing.T) {
 			t.Fatalf("no alert after %d registrations; what fires is %v", again, p.firing(t))
 		}
 
-		if err := register(t, dir, mesh, 1, fmt.Sprint("refused-", again)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, register(t, dir, mesh, 1, fmt.Sprint("refused-", again)))
 	}
 
 	says(t, func() *exec.Cmd {
@@ -170,9 +164,7 @@ func TestAlertsOfAPeerThatRefusesUs(t *testing.T) {
 		host(node.Admin))
 	says(t, show, "refuses this domain\t")
 
-	if err := syscall.Kill(beta.Nodes[0].PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(beta.Nodes[0].PID, syscall.SIGKILL))
 
 	// Another endpoint is asked at once.
 	run(t, operator(t, dir, alpha.TrustDomain, node.API, "peer", "set", beta.TrustDomain,
@@ -206,9 +198,7 @@ func skewed(t *testing.T) string {
 	source := filepath.Join(strings.TrimSpace(run(t, exec.Command("go", "env", "GOROOT"))), "src", "time", "time.go")
 
 	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	const now, read = "func Now() Time {\n", "sec, nsec, mono := runtimeNow()\n"
 
@@ -223,14 +213,10 @@ func skewed(t *testing.T) string {
 	fake, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
 
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: fake}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for file, text := range map[string][]byte{fake: []byte(changed), overlay: replace} {
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, text, 0o600))
 	}
 
 	program := filepath.Join(dir, "roster")
@@ -255,9 +241,7 @@ func TestAlertsOfAWrongClock(t *testing.T) {
 	_, mesh := dev(t, 1, 3)
 	node := mesh.Domains[0].Nodes[2]
 
-	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(node.PID, syscall.SIGKILL))
 
 	wrong := exec.Command(program, "serve", "--config", node.Config)
 	wrong.Env = append(os.Environ(), "ROSTER_TEST_SKEW=10")

@@ -28,14 +28,10 @@ func loadCompose(t *testing.T, network string, profiles ...string) *types.Projec
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"},
 		cli.WithEnv([]string{"ROSTER_NETWORK=" + network}), cli.WithProfiles(profiles), cli.WithConsistency(true),
 		cli.WithInterpolation(true), cli.WithResolvedPaths(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	project, err := options.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return project
 }
@@ -269,14 +265,10 @@ func TestComposeIsAPeeredMesh(t *testing.T) {
 
 	defer cancel()
 
-	if err := c.up(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.up(ctx))
 
 	until(t, "beta.test finds the agent of alpha.test", func() error {
-		if err := c.failed(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.failed())
 
 		out, err := c.command("beta-operator", "lookup", "--agent", "weather").CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "alpha.test") {

@@ -33,9 +33,7 @@ func dashboardText(t *testing.T) []byte {
 	t.Helper()
 
 	text, err := os.ReadFile("../grafana/roster.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return text
 }
@@ -45,9 +43,7 @@ func dashboardPanels(t *testing.T) []panel {
 	t.Helper()
 
 	var parsed struct{ Panels []panel }
-	if err := json.Unmarshal(dashboardText(t), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(dashboardText(t), &parsed))
 
 	panels := slices.DeleteFunc(parsed.Panels, func(p panel) bool { return p.Type == "row" })
 	if len(panels) == 0 {
@@ -106,14 +102,10 @@ func TestDashboardIsValid(t *testing.T) {
 	}
 
 	text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	file := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, text, 0o600))
 
 	run(t, exec.Command(promtool, "check", "rules", file))
 }

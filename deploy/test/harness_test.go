@@ -86,9 +86,7 @@ func binary(t *testing.T) string {
 	t.Helper()
 
 	path, err := roster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return path
 }
@@ -152,9 +150,7 @@ func freeAddress(t *testing.T) string {
 	t.Helper()
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer free.Close()
 
 	return free.Addr().String()

@@ -124,9 +124,7 @@ func unpacked(t *testing.T) *image {
 	asRoot(t)
 
 	built, err := builtImage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return built
 }
@@ -178,14 +176,10 @@ func (i *image) volume(t *testing.T) string {
 
 	// The parents that testing makes are closed to others.
 	for _, each := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(each, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(each, 0o755))
 	}
 
-	if err := os.Chown(dir, 65532, 65532); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(dir, 65532, 65532))
 
 	return dir
 }
@@ -196,21 +190,15 @@ func (i *image) mountPoint(t *testing.T, target string, isDir bool) {
 
 	path := filepath.Join(i.root, target)
 	if isDir {
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(path, 0o755))
 
 		return
 	}
 
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 
 	file, err := os.OpenFile(path, os.O_CREATE, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_ = file.Close()
 }

@@ -135,9 +135,7 @@ func kubernetesSchema(t *testing.T, apiVersion, kind string) *jsonschema.Schema 
 	}
 
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	refuseUnknown(document)
 
@@ -153,14 +151,10 @@ func kubernetesSchema(t *testing.T, apiVersion, kind string) *jsonschema.Schema 
 			compiler := jsonschema.NewCompiler()
 			compiler.DefaultDraft(jsonschema.Draft4) // OpenAPI 3.0's nearest
 
-			if err := compiler.AddResource("file:///"+file, document); err != nil {
-				t.Fatal(err)
-			}
+			must(t, compiler.AddResource("file:///"+file, document))
 
 			compiled, err := compiler.Compile("file:///" + file + "#/components/schemas/" + name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			return compiled
 		}
@@ -254,9 +248,7 @@ func TestPlainManifestsAreRendered(t *testing.T) {
 		plain := "../kubernetes/" + name + ".yaml"
 
 		if os.Getenv("UPDATE") != "" {
-			if err := os.WriteFile(plain, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(plain, []byte(want), 0o644))
 		}
 
 		if have, err := os.ReadFile(plain); err != nil || string(have) != want {
@@ -269,9 +261,7 @@ func TestPlainManifestsAreRendered(t *testing.T) {
 func TestManifestsAreValid(t *testing.T) {
 	for _, file := range glob(t, "../kubernetes/*.yaml") {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		kinds := map[string]int{}
 

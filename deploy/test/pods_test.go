@@ -47,9 +47,7 @@ func newCluster(t *testing.T, built *image) *cluster {
 	}
 
 	for _, dir := range []string{c.work, filepath.Dir(c.work)} {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(dir, 0o755))
 	}
 
 	for target, isDir := range map[string]bool{"/proc": true, "/identity": true, "/data": true,

@@ -32,18 +32,14 @@ func rulesOf(t *testing.T, file string) (all []rule) {
 	t.Helper()
 
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var parsed struct {
 		Groups []struct {
 			Rules []rule `yaml:"rules"`
 		} `yaml:"groups"`
 	}
-	if err := yaml.Unmarshal(text, &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &parsed))
 
 	for _, group := range parsed.Groups {
 		all = append(all, group.Rules...)
@@ -67,9 +63,7 @@ func TestRulesAreValidAndTested(t *testing.T) {
 // Requirement: OPS-014
 func TestEachAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/runbooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	sections := map[string]string{}
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {
@@ -246,9 +240,7 @@ func TestEverySeriesExists(t *testing.T) {
 	}
 
 	reference, err := os.ReadFile("../../docs/reference/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for name := range unseen {
 		if !strings.Contains(string(reference), "`"+name+"`") {
@@ -268,15 +260,11 @@ func seriesOf(t *testing.T, node devNode, peer string, peers int) int {
 	t.Helper()
 
 	answer, err := http.Get(node.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	all := len(regexp.MustCompile(`(?m)^[a-z]`).FindAll(text, -1))
 	each := len(regexp.MustCompile(`(?m)^[a-z].*="`+regexp.QuoteMeta(peer)+`"`).FindAll(text, -1))
@@ -303,17 +291,13 @@ func startPrometheus(t *testing.T, nodes map[string][]string) *prometheus {
 
 	for _, name := range []string{"alerts.yaml", "recording.yaml"} {
 		text, err := os.ReadFile("../prometheus/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		text = regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(text, []byte("$1 1s"))
 		text = regexp.MustCompile(`\[5m\]`).ReplaceAll(text, []byte("[10s]"))
 		text = regexp.MustCompile(`(roster_federation_lag_seconds) > 60`).ReplaceAll(text, []byte("$1 > 5"))
 
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 
 	targets := 0
@@ -337,13 +321,9 @@ func startPrometheus(t *testing.T, nodes map[string][]string) *prometheus {
 			"job_name": "roster", "static_configs": groups,
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600))
 
 	address := freeAddress(t)
 	start(t, "prometheus", exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
@@ -408,9 +388,7 @@ func (p *prometheus) firing(t *testing.T) []string {
 	t.Helper()
 
 	results, err := p.query(`ALERTS{alertstate="firing"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	names := map[string]bool{}
 	for _, labels := range results {
@@ -513,9 +491,7 @@ func TestAlertsOfLostNodes(t *testing.T) {
 	last := alpha.Nodes[2]
 
 	kill := func(node devNode) {
-		if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(node.PID, syscall.SIGKILL))
 	}
 	kill(alpha.Nodes[0])
 	p.eventuallySays(t, "RosterNodeDown", "node "+host(alpha.Nodes[0].Admin), alpha.TrustDomain)
@@ -570,9 +546,7 @@ func TestAlertsOfOneNode(t *testing.T) {
 	roster("init", ".", "--members", "a="+host)
 
 	data := filepath.Join(work, "a", "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(data, 0o700))
 
 	run(t, exec.Command("mount", "-t", "tmpfs", "-o", "size=256m,mode=0700", "none", data))
 	t.Cleanup(func() { _ = exec.Command("umount", "--lazy", data).Run() })
@@ -611,17 +585,13 @@ func TestAlertsOfOneNode(t *testing.T) {
 	p.eventuallyFires(t, "RosterDiskNearlyFull")
 	doctorSays("disk", "failed")
 
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filler))
 
 	// The audit log becomes a file that takes nothing.
 	node.stop(t)
 
 	trail := filepath.Join(data, "audit.jsonl")
-	if err := errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)))
 
 	serve()
 	p.eventuallyFires(t, "RosterAuditUnwritable")
@@ -668,9 +638,7 @@ func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
 		})
 	}
 
-	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(node.PID, syscall.SIGKILL))
 
 	kept := filepath.Join(t.TempDir(), "data")
 

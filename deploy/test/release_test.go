@@ -102,7 +102,5 @@ func makeRelease(t *testing.T, root, key string, env ...string) string {
 func must(t *testing.T, err error) {
 	t.Helper()
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -15,24 +15,18 @@ func units(t *testing.T) (dir string, names []string) {
 	dir = t.TempDir()
 	for _, file := range append(glob(t, "../systemd/*.service"), glob(t, "../systemd/*.timer")...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		name := filepath.Base(file)
 		names = append(names, name)
 		changed := strings.ReplaceAll(string(text), "/usr/bin/roster", binary(t))
 
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(changed), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(changed), 0o644))
 	}
 
 	// The service beside which the agent's unit runs.
 	beside := "[Service]\nExecStart=" + binary(t) + " version\n"
-	if err := os.WriteFile(filepath.Join(dir, "weather.service"), []byte(beside), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "weather.service"), []byte(beside), 0o644))
 
 	return dir, names
 }
@@ -53,9 +47,7 @@ func mustAbs(t *testing.T, path string) string {
 	t.Helper()
 
 	abs, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return abs
 }
@@ -75,9 +67,7 @@ func TestUnitsAreValidAndHardened(t *testing.T) {
 			verify.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
 
 			if strings.Contains(name, "@") { // an instance is a link to its template
-				if err := os.Symlink(filepath.Join(dir, name), file); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Symlink(filepath.Join(dir, name), file))
 			}
 
 			out, err := verify.CombinedOutput()

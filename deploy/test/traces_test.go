@@ -56,9 +56,7 @@ func TestTracesArriveAtACollector(t *testing.T) {
 
 	for _, domain := range mesh.Domains {
 		counts, err := spanCounts(domain.Nodes[0].Admin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if counts["exported"] == "0" || counts["queue_full"] != "0" || counts["failed"] != "0" || counts["rejected"] != "0" {
 			t.Errorf("%s counts its spans as %v", domain.TrustDomain, counts)
