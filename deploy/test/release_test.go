@@ -102,5 +102,7 @@ func makeRelease(t *testing.T, root, key string, env ...string) string {
 func must(t *testing.T, err error) {
 	t.Helper()
 
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
