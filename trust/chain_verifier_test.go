@@ -1,10 +1,13 @@
 package trust
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/limit/certs"
 )
 
 // What is remembered of a certificate is what would be found anew: until it and its
@@ -54,5 +57,26 @@ func TestWhatIsRememberedIsWhatWouldBeFound(t *testing.T) {
 
 	if _, err := j.Verify(nil, now); err == nil {
 		t.Error("no certificate is taken")
+	}
+}
+
+// A chain beyond the bounds is refused for that, though its leaf is certified.
+//
+// Requirement: SEC-001
+func TestAnExpensiveChainIsRefused(t *testing.T) {
+	now := time.Now()
+	ca, err := NewCA(alpha, now)
+	must(t, err)
+
+	bundles := NewBundles()
+	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
+	svid, err := ca.Issue("/agent/ada", time.Hour, now)
+	must(t, err)
+
+	for length, want := range map[int]Reason{certs.MaxChain: "", certs.MaxChain + 1: ReasonExpensive} {
+		_, err := verifyChain(slices.Repeat(svid.Certificates[:1], length), bundles, forClient, now)
+		if got := reasonOf(err); (err != nil) != (want != "") || err != nil && got != want {
+			t.Errorf("a chain of %d certificates: %s (%v), want %q", length, got, err, want)
+		}
 	}
 }
