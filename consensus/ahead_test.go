@@ -21,9 +21,7 @@ func TestAWriteWaitsForOneDisk(t *testing.T) {
 		for i := range 3 {
 			began := time.Now()
 
-			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("agent-", i), 600)
 
 			if took := time.Since(began); took < delay || took >= 2*delay {
 				t.Errorf("a write took %s where each disk takes %s", took, delay)

@@ -43,8 +43,7 @@ func TestAChangeNamesTheMemberThatBroughtIt(t *testing.T) {
 		}
 
 		// By the member itself, and by a thief of its key.
-		honest, err := d.nodes[other].Register(t.Context(), put(t, ada, "honest", 600))
-		must(t, err)
+		honest := d.register(other, "honest", 600)
 
 		who := message.Caller{Identity: ada}
 
@@ -101,8 +100,7 @@ func TestTheLeaderDecidesWhatAForwardedCallerMay(t *testing.T) {
 
 		leader, other := d.leader()
 
-		made, err := d.nodes[other].Register(t.Context(), put(t, ada, "hers", 600))
-		must(t, err)
+		made := d.register(other, "hers", 600)
 
 		lies := message.Caller{Identity: bob, Commissioning: true}
 		for name, c := range map[string]struct {

@@ -71,8 +71,7 @@ func TestALeaderWithAWrongClockHandsOver(t *testing.T) {
 					t.Fatalf("handed over: %v, want %v", now != leader, c.hands)
 				}
 
-				_, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 600))
-				must(t, err)
+				d.register(leader, "translator", 600)
 
 				if at, _ := committed(d.nodes[now]); time.Since(at).Abs() > 2*time.Second {
 					t.Errorf("the write has the time %v at %v", at, time.Now())
@@ -260,8 +259,7 @@ func TestNoCommonStepOfClocksExtendsALease(t *testing.T) {
 
 						leader, _ := d.leader()
 
-						_, err := d.nodes[leader].Register(t.Context(), put(t, ada, agent, 600))
-						must(t, err)
+						d.register(leader, agent, 600)
 
 						for i, n := range d.nodes {
 							eventually(t, "it is there", func() bool { return !leaseEnd(n, agent).IsZero() })
@@ -386,9 +384,7 @@ func TestAStepIsConfirmedFromOutside(t *testing.T) {
 
 				time.Sleep(max(c.within-agreeFor, 30*time.Second))
 
-				if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 600)); err != nil {
-					t.Fatal(err)
-				}
+				d.register(leader, "translator", 600)
 
 				want := c.step
 				if c.within == 0 {
@@ -454,9 +450,7 @@ func TestADomainDoesNotStartInItsPast(t *testing.T) {
 		d, wrong := newClockDomain(t, 3)
 		leader, _ := d.leader()
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "before", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(leader, "before", 600)
 
 		d.settled()
 		d.close()
@@ -477,9 +471,7 @@ func TestADomainDoesNotStartInItsPast(t *testing.T) {
 			t.Errorf("the leader is %v behind the committed time, want a day", behind)
 		}
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(leader, "after", 600)
 
 		if left := time.Until(leaseEnd(d.nodes[leader], "after")); left < 580*time.Second || left > 600*time.Second {
 			t.Errorf("a lease of ten minutes has %v left", left)

@@ -25,14 +25,13 @@ func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
 		t.Logf("ready after %s", time.Since(began))
 		leader, follower := d.leader()
 
-		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(follower, "translator", 600)
 
 		if e, ok := d.nodes[follower].cfg.Index.Get(out.RID); !ok || e.Agent != "translator" {
 			t.Error("the writer cannot read its write where it wrote it")
 		}
 
-		_, err = d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
+		_, err := d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
 		problem(t, err, directory.NameTaken)
 
 		if want := "agent name 'translator' already registered"; err.Error() != want {
@@ -210,8 +209,7 @@ func TestInABubble(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		_, follower := d.leader()
 
-		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(follower, "translator", 600)
 
 		time.Sleep(599 * time.Second)
 

@@ -190,9 +190,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 
 		problem(t, set("one"), directory.Forbidden)
 
-		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "before", 6000)); err != nil {
-			t.Error(err)
-		}
+		d.register(other, "before", 6000)
 
 		if text, _ := d.nodes[leader].Replica.state.Policy().Policy(); string(text) != "zero" {
 			t.Errorf("the policy is %s", text)
@@ -202,9 +200,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 
 		must(t, set("two"))
 
-		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-			t.Error(err)
-		}
+		d.register(other, "after", 6000)
 
 		d.settled()
 		d.equalStates()

@@ -24,9 +24,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		register := func(agent string) {
 			t.Helper()
 
-			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, agent, 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(0, agent, 600)
 		}
 		register("before")
 

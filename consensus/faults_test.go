@@ -172,9 +172,7 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 		d.stop(follower)
 
 		for i := range 40 {
-			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("agent-", i), 600)
 		}
 
 		must(t, d.nodes[leader].group.raft.Snapshot().Error())
@@ -285,8 +283,7 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 		})
 		d.ready()
 
-		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 60))
-		must(t, err)
+		out := d.register(0, "translator", 60)
 
 		synctest.Wait()
 
@@ -377,8 +374,7 @@ func TestAPeeringDecidesGrantsAnew(t *testing.T) {
 		})
 		d.ready()
 
-		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(0, "translator", 600)
 
 		if ds, _, _ := d.nodes[0].Replica.Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
 			t.Fatal("something is granted before there is a peer")

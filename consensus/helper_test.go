@@ -545,6 +545,16 @@ func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) di
 	}
 }
 
+// register registers an agent of ada's at a member.
+func (d *domain) register(at int, agent string, lifetime uint32) directory.Outcome {
+	d.t.Helper()
+
+	out, err := d.nodes[at].Register(d.t.Context(), put(d.t, ada, agent, lifetime))
+	must(d.t, err)
+
+	return out
+}
+
 // inDomain runs a test in virtual time, with a domain of so many members that are ready.
 func inDomain(t *testing.T, members int, tune func(*Config), test func(*testing.T, *domain)) {
 	t.Helper()

@@ -26,8 +26,7 @@ func (d *domain) lose(i int) {
 func TestNoSecondHistoryBegins(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-			out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
-			must(t, err)
+			out := d.register(0, "kept", 600)
 
 			d.settled()
 
@@ -118,9 +117,7 @@ func TestAnEmptyMemberDoesNotVoteBesideOneThatWasBehind(t *testing.T) {
 // Requirement: FLD-023
 func TestTwoHistoriesRefuseEachOther(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "old", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "old", 600)
 
 		d.settled()
 		before := d.nodes[2].storage.history().String()
@@ -166,8 +163,7 @@ func TestTwoHistoriesRefuseEachOther(t *testing.T) {
 // Requirement: FLD-025
 func TestAllMembersMoveAtOnce(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
-		must(t, err)
+		out := d.register(0, "kept", 600)
 
 		d.settled()
 

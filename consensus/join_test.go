@@ -98,8 +98,7 @@ func (d *domain) eventuallyVoters(at, voters, readers int) {
 
 func TestADomainGrowsFromThreeToFive(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
-		must(t, err)
+		out := d.register(0, "before", 600)
 
 		for _, want := range []int{4, 5} {
 			i := d.newcomer(nil)
@@ -269,9 +268,7 @@ func TestAReaderNeverVotes(t *testing.T) {
 		problem(t, d.nodes[0].Transfer(t.Context(), d.members[i].ID), directory.Conflict)
 		d.stop(i) // without it the domain goes on
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
-			t.Error(err)
-		}
+		d.register(0, "alone", 600)
 	})
 }
 
@@ -308,9 +305,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 			t.Errorf("%d voters", v)
 		}
 
-		if _, err := d.nodes[2].Register(t.Context(), put(t, ada, "first", 600)); err != nil {
-			t.Error(err)
-		}
+		d.register(2, "first", 600)
 
 		// One that comes later finds a domain, and needs leave.
 		i := d.newcomer(expect)

@@ -103,9 +103,7 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 				register := func(from, to int) {
 					for i := from; i < to; i++ {
 						name := fmt.Sprint("agent-", i)
-						if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, name, 600)); err != nil {
-							t.Fatal(err)
-						}
+						d.register(leader, name, 600)
 					}
 
 					must(t, d.nodes[leader].group.raft.Snapshot().Error())
@@ -138,9 +136,7 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 		leader, _ := d.leader()
 
 		for i := range 20 {
-			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("agent-", i), 600)
 		}
 
 		former, _ := d.nodes[leader].Logs.Tree()
@@ -456,9 +452,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		d.start(leader)
 		d.ready()
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
-			t.Error(err)
-		}
+		d.register(leader, "after", 600)
 
 		d.equalStates()
 
@@ -553,9 +547,7 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 			t.Fatal(more, err)
 		}
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "agent", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(leader, "agent", 600)
 
 		eventually(t, "the other one stops", func() bool { return d.nodes[follower].life.failure() != nil })
 

@@ -197,9 +197,7 @@ func TestARestoreNeedsTheOperatorsProof(t *testing.T) {
 		leader, follower := d.leader()
 		file := d.backup(leader)
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(leader, "late", 600)
 
 		before := d.nodes[leader].Replica.Position()
 		options := accepting(t, file)

@@ -232,8 +232,7 @@ func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
 			return d.nodes[at].TransferOwner(t.Context(), r)
 		}
 
-		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(other, "translator", 600)
 
 		rid, statement := out.RID, out.Position.Revision
 		offer := directory.TransferRequest{Step: directory.TransferOffer, To: bob, Lifetime: 300, Statement: statement}
@@ -311,8 +310,7 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
-		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
-		must(t, err)
+		mine := d.register(leader, "mine", 600)
 
 		others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
 		must(t, err)

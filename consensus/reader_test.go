@@ -18,8 +18,7 @@ import (
 func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		for i := range 60 {
-			out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
-			must(t, err)
+			out := d.register(i%3, fmt.Sprint("agent-", i), 600)
 
 			for j, s := range d.nodes {
 				must(t, s.reader.Linearize(t.Context()))
@@ -153,8 +152,7 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 			t.Errorf("without a leader it took %s to say so", took)
 		}
 
-		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600))
-		must(t, err)
+		out := d.register(other, "elsewhere", 600)
 
 		d.net.heal(d.members[leader].Address)
 

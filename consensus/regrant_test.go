@@ -43,9 +43,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		want("a new domain", 0)
 
 		for i := range registered {
-			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(0, fmt.Sprint("agent-", i), 600)
 		}
 
 		want("registered", registered)

@@ -53,9 +53,7 @@ func TestABackupBeyondReasonIsRefused(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(leader, "kept", 600)
 
 		file, before := d.backup(leader), d.nodes[leader].Replica.Position()
 
@@ -89,9 +87,7 @@ func TestABackupBeyondReasonIsRefused(t *testing.T) {
 // are the same. A restore says which policy will be in force before it is accepted.
 func TestABackupsHashCoversItsPolicy(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 600)
 
 		file := d.backup(0)
 		altered := forged(t, file, func(h *state.Header) {

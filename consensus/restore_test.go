@@ -96,8 +96,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		d.attestAll()
 		leader, follower := d.leader()
 
-		kept, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600))
-		must(t, err)
+		kept := d.register(leader, "kept", 600)
 
 		removed, err := d.nodes[leader].Register(t.Context(), put(t, bob, "removed", 600))
 		must(t, err)
@@ -119,8 +118,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		late, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600))
-		must(t, err)
+		late := d.register(leader, "late", 600)
 
 		before := d.nodes[leader].Replica.Position()
 		size, root := d.nodes[leader].Replica.Ledger()
@@ -262,9 +260,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		d.attestAll()
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 600)
 
 		d.settled()
 		leader, follower := d.leader()
@@ -305,9 +301,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 // Requirement: MESH-019
 func TestARestoreThatNobodyElseHas(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 600)
 
 		d.settled()
 		leader, follower := d.leader()
@@ -354,9 +348,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 // Requirement: MESH-019
 func TestWhatIsNotRestored(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 600)
 
 		file := d.backup(0)
 		options := accepting(t, file)
@@ -412,9 +404,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		must(t, d.nodes[0].SetPeering(t.Context(),
 			directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}))
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 600)
 
 		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
 			t.Fatal(err)

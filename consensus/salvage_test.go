@@ -115,9 +115,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 	for _, logged := range []bool{true, false} {
 		inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 			for i := range 2 {
-				if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
-					t.Fatal(err)
-				}
+				d.register(0, fmt.Sprint("agent-", i), 3600)
 
 				must(t, d.nodes[0].group.raft.Snapshot().Error())
 
@@ -164,9 +162,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 // What is no member's directory, or is not whole, gives no backup.
 func TestWhatCannotBeSalvaged(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 3600)
 
 		d.close()
 		dir := filepath.Join(d.dir, "0")
@@ -201,9 +197,7 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 func TestALogIsCutBeforeAnEntry(t *testing.T) {
 	for _, snapshot := range []bool{false, true} {
 		inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(0, "kept", 3600)
 
 			if snapshot {
 				must(t, d.nodes[0].group.raft.Snapshot().Error())

@@ -18,8 +18,7 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 
 		_, other := d.leader()
 
-		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "kept", 3600))
-		must(t, err)
+		out := d.register(other, "kept", 3600)
 
 		for i := range d.nodes {
 			d.stop(i)

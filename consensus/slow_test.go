@@ -92,9 +92,7 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 
 		began := time.Now()
 
-		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(other, "after", 600)
 
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("a write takes %s under the new leader", took)
@@ -157,9 +155,7 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 		d.stop(follower)
 
 		for i := range 300 {
-			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("agent-", i), 600)
 		}
 
 		l := logs[follower]

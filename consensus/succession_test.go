@@ -20,9 +20,7 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 		leader, other := d.leader()
 
 		third := 3 - leader - other // has no line to the leader
-		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "before", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(other, "before", 600)
 
 		began := time.Now()
 		d.net.hold(d.members[leader].Address, true)

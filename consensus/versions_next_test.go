@@ -169,9 +169,7 @@ func TestANewerReleaseIsRefusedInASentence(t *testing.T) {
 		d.reading(reads)
 		d.ready()
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "later", 6000)
 
 		d.settled()
 

@@ -102,9 +102,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		d.reading(reads)
 		d.ready()
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 6000)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "before", 6000)
 
 		for i := range d.nodes {
 			time.Sleep(2 * time.Second) // several rounds in which the leader could raise it
@@ -121,9 +119,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		d.eventuallyWritten(2)
 		d.equalStates()
 
-		if _, err := d.nodes[1].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(1, "after", 6000)
 
 		d.equalStates()
 
@@ -214,8 +210,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		d.ready()
 		d.eventuallyWritten(2)
 
-		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 6000))
-		must(t, err)
+		out := d.register(0, "before", 6000)
 
 		before, _, _ := d.nodes[0].Replica.Own(out.RID)
 
@@ -373,15 +368,14 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
-		out, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 6000))
-		must(t, err)
+		out := d.register(leader, "kept", 6000)
 
 		var file bytes.Buffer
 
 		header := backup.Header{Version: backup.Version, Node: d.members[0].ID, Taken: time.Now().Unix()}
 		must(t, backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()))
 
-		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
+		_, err := d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
 
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {
@@ -404,18 +398,14 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 // Requirement: FORM-002
 func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 6000)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "kept", 6000)
 
 		d.settled()
 
 		s := d.nodes[2]
 		must(t, s.group.raft.Snapshot().Error())
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "later", 6000)
 
 		d.settled()
 

@@ -18,8 +18,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		d.ready()
 		leader, other := d.leader()
 
-		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "agent", 600))
-		must(t, err)
+		out := d.register(other, "agent", 600)
 
 		must(t, d.nodes[leader].Expel(t.Context(), d.members[other].ID))
 
