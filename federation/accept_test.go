@@ -30,8 +30,10 @@ func (b *bench) looked() receivedPage {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p receivedPage) (protocol.Code, error) {
-	records := b.beta.records.Open(b.Context(), p.origin.Domain, p.Page.Page, p.records)
-	return p.origin.AcceptPage(b.Context(), p.Page, records)
+	b.beta.receiver.open(b.Context(), &p)
+	code := p.accept(b.Context())
+
+	return code, p.err
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its

@@ -24,7 +24,7 @@
 // A page arrives by subscription (subscribe.go), pull (pull.go) or gossip (gossip.go). All
 // three bring it to the receiver, which calls one function for each step, in this order:
 //
-//  1. receiver.verify: the gate (gate.go) checks size, header, JSON, origin, key, signature,
+//  1. receiver.verify: the gate checks size, header, JSON, origin, key, signature,
 //     format, quota, epoch and time, one code each (rule G6). verifyWithKeys has a page by an
 //     unknown key checked again after the origin's key document was pulled.
 //  2. replica.Origin.Contradicted: a page that contradicts a stored page of the same

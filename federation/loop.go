@@ -55,13 +55,3 @@ func newBackoff() *backoff.ExponentialBackOff {
 
 	return b
 }
-
-// hand passes v to the next stage, and returns false if ctx ends first.
-func hand[T any](ctx context.Context, to chan<- T, v T) bool {
-	select {
-	case to <- v:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

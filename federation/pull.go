@@ -5,12 +5,10 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -82,22 +80,17 @@ func (fl *follower) pullOn(ctx context.Context, run pullRun) (done bool, err err
 	defer end()
 	defer cancel()
 
-	for ready := range all {
-		if ready.err != nil {
-			ready.span.Done(ready.err)
-			return false, ready.err
+	for page := range all {
+		code := page.accept(page.span.In(ctx))
+		page.span.Done(page.err)
+
+		if page.err != nil || code != protocol.CodeApplied {
+			return false, page.err
 		}
 
-		code, err := ready.origin.AcceptPage(ready.span.In(ctx), ready.Page, ready.opened)
-		ready.span.Done(err)
+		run.budget.bring(len(page.Digests))
 
-		if err != nil || code != protocol.CodeApplied {
-			return false, err
-		}
-
-		run.budget.bring(len(ready.Digests))
-
-		if ready.Last(run.node) {
+		if page.Last(run.node) {
 			return true, nil
 		}
 	}
@@ -105,17 +98,11 @@ func (fl *follower) pullOn(ctx context.Context, run pullRun) (done bool, err err
 	return end(), ctx.Err()
 }
 
-// A judged is a received page whose records were judged.
-type judged struct {
-	receivedPage
-	opened map[directory.RID]recordgate.Opened
-}
-
 // bring starts the first three stages of the pipeline. It returns the channel of pages ready to
 // be written, and a function that waits for the stages and reports whether the node has no
 // more pages. At most three pages wait, one in each stage.
-func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, end func() bool) {
-	asked, fetched, all := make(chan receivedPage), make(chan receivedPage), make(chan judged)
+func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan receivedPage, end func() bool) {
+	asked, fetched, opened := make(chan receivedPage), make(chan receivedPage), make(chan receivedPage)
 
 	var stages sync.WaitGroup
 	whole := false // written by the first stage until that has ended
@@ -123,37 +110,38 @@ func (fl *follower) bring(ctx context.Context, run pullRun) (_ <-chan judged, en
 		defer close(asked)
 		whole = fl.askOn(ctx, run, asked)
 	})
-	stages.Go(func() {
-		defer close(fetched)
+	// A page that came before the budget ended is still accepted, with its records.
+	stages.Go(func() { pass(ctx, asked, fetched, fl.receiver.prefetch) })
+	stages.Go(func() { pass(ctx, fetched, opened, fl.receiver.open) })
 
-		for received := range asked {
-			// A page that came before the budget ended is still accepted, with its records.
-			if fl.receiver.prefetch(received.span.In(ctx), &received); !hand(ctx, fetched, received) {
-				received.span.Done(ctx.Err())
-				return
-			}
-		}
-	})
-	stages.Go(func() {
-		defer close(all)
-
-		for received := range fetched {
-			j := judged{receivedPage: received}
-			if received.err == nil {
-				j.opened = fl.receiver.records.Open(received.span.In(ctx), received.origin.Domain, received.Page.Page,
-					received.records)
-			}
-
-			if !hand(ctx, all, j) {
-				received.span.Done(ctx.Err())
-				return
-			}
-		}
-	})
-
-	return all, func() bool {
+	return opened, func() bool {
 		stages.Wait() // if ctx ends, the later stages end before the first
 		return whole
+	}
+}
+
+// pass takes one step with each page, and hands it to the next stage.
+func pass(ctx context.Context, from <-chan receivedPage, to chan<- receivedPage,
+	step func(context.Context, *receivedPage)) {
+	defer close(to)
+
+	for page := range from {
+		step(page.span.In(ctx), &page)
+
+		if !page.hand(ctx, to) {
+			return
+		}
+	}
+}
+
+// hand passes a page to the next stage. It ends the page's way, and returns false, if ctx ends first.
+func (rp *receivedPage) hand(ctx context.Context, to chan<- receivedPage) bool {
+	select {
+	case to <- *rp:
+		return true
+	case <-ctx.Done():
+		rp.span.Done(ctx.Err())
+		return false
 	}
 }
 
@@ -177,8 +165,7 @@ func (fl *follower) askOn(ctx context.Context, run pullRun, to chan<- receivedPa
 			return true
 		}
 
-		if !hand(ctx, to, received) {
-			received.span.Done(ctx.Err())
+		if !received.hand(ctx, to) {
 			return false
 		}
 

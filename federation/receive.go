@@ -3,14 +3,21 @@ package federation
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A receiver takes messages of other domains: pages, heads, key documents and records.
@@ -30,18 +37,15 @@ type receiver struct {
 func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (*replica.Page, protocol.Code, error) {
 	received := rc.receive(ctx, from, giver, text, replica.Ahead{})
-	if rc.prefetch(ctx, &received); received.err != nil {
-		return nil, "", received.err
-	}
+	rc.prefetch(ctx, &received)
+	rc.open(ctx, &received)
+	code := received.accept(ctx)
 
-	records := rc.records.Open(ctx, received.origin.Domain, received.Page.Page, received.records)
-	code, err := received.origin.AcceptPage(ctx, received.Page, records)
-
-	return received.Page, code, err
+	return received.Page, code, received.err
 }
 
-// A receivedPage is a page that passed the gate, with the records that were fetched for
-// it, or the reason why it didn't pass.
+// A receivedPage is a page on its way, with the results of its steps, or the error that ended it: later
+// steps do nothing then.
 type receivedPage struct {
 	*replica.Page
 	origin  *replica.Origin
@@ -49,6 +53,7 @@ type receivedPage struct {
 	giver   protocol.Node
 	ahead   replica.Ahead // the position of the stream after the pages before this one
 	records map[protocol.RecordName]recordgate.Fetched
+	opened  map[directory.RID]recordgate.Opened
 	span    span.Span // of the page; the zero Span if the caller of receive ends it
 	err     error
 }
@@ -57,38 +62,27 @@ type receivedPage struct {
 // origin is refused (rule E1). It changes no stored data. ahead is the position of the stream after
 // the pages before this one.
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
-	ahead replica.Ahead) (received receivedPage) {
-	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
-		inside, step := span.Start(ctx, span.Verify)
-		defer func() { step.Done(err) }()
+	ahead replica.Ahead) receivedPage {
+	received := receivedPage{from: from, giver: giver, ahead: ahead}
 
-		verified, err := rc.verifyWithKeys(inside, from, giver, signed.TypePage, text)
-		if err != nil {
-			return err
-		}
+	err := rc.cfg.Panics.Run(contain.Page, func() error {
+		return span.Do(ctx, span.Verify, func(step span.Span) error {
+			verified, err := rc.verifyWithKeys(step.In(ctx), from, giver, signed.TypePage, text)
+			if err != nil {
+				return err
+			}
 
-		origin, page := verified.origin, verified.page
-		received = receivedPage{Page: page, origin: origin, from: from, giver: giver, ahead: ahead}
+			received.origin, received.Page = verified.origin, verified.page
 
-		other, err := origin.Contradicted(page)
-		if err == nil && other != "" &&
-			rc.evidence.accuse(origin, []string{other, page.Text}, origin.Keys.Issued()) {
-			err = &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
-		}
-
-		return err
+			return rc.compare(&received)
+		})
 	})
 	if err != nil {
-		return receivedPage{err: rc.refuse(from, text, err)}
+		received.err = rc.refuse(from, text, err)
 	}
 
 	return received
 }
-
-var errOffence = errors.New("origin contradicted itself and is frozen")
-
-// errLate means that a message is to be judged again after a request for the key document.
-var errLate = errors.New("signed by a key that is not known yet")
 
 // verifyWithKeys verifies a message. If its key is unknown, it requests the newest key document
 // and verifies the message again. It returns errLate for a pushed message whose key is still
@@ -115,6 +109,290 @@ func (rc *receiver) verifyWithKeys(ctx context.Context, from replica.Sender, giv
 	}
 
 	return verified, err
+}
+
+// A verifiedMessage is a page or a head that passed the gate, and the origin that issued it.
+type verifiedMessage struct {
+	origin *replica.Origin
+	page   *replica.Page // nil for a head
+	head   *signed.Head  // nil for a page
+}
+
+// verify verifies a page or a head (rule G6): the checks in their order, each with its code. It
+// changes no stored data, and its caller counts refusals. The result names the origin of a refused
+// message too, once that is known. For a pushed message, route has checked the sender's rate and the
+// size before.
+func (rc *receiver) verify(from replica.Sender, typ, text string) (verified verifiedMessage, err error) {
+	limit := protocol.MaxPage
+	if typ == signed.TypeHead {
+		limit = gossip.MaxHead
+	}
+
+	if len(text) > limit {
+		return verified, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
+	}
+
+	parts, err := protocol.SplitJWS(text)
+	if err != nil {
+		return verified, &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
+	}
+
+	if err := protocol.CheckHeader(parts.Header, typ); err != nil {
+		return verified, &protocol.Refusal{Code: protocol.CodeHeader, Err: err}
+	}
+
+	claim, err := verified.parse(rc.cfg.Dialect, typ, parts.Payload)
+
+	// Of an unsupported format the members up to the epoch are known. The message is refused as
+	// unsupported only after its signature was verified.
+	unsupported := err
+	if errors.Is(err, signed.ErrUnsupported) {
+		err = nil
+	}
+
+	if err == nil && (claim.IssuedAt < 0 || claim.IssuedAt > protocol.MaxTime || claim.Epoch > protocol.MaxTime) {
+		err = protocol.ErrTime
+	}
+
+	if err != nil {
+		return verified, &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
+	}
+
+	origin := rc.origins.Get(claim.Issuer)
+	if origin == nil || !origin.Accepts() {
+		return verified, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
+	}
+
+	verified.origin = origin
+
+	// Streams to other domains are refused. The private stream is accepted only as an answer
+	// to this node's own request.
+	if origin.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
+		return verified, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
+	}
+
+	_, kid, err := rc.cfg.Keys.Verify(claim.Issuer, typ, text)
+
+	switch {
+	case err != nil:
+		return verified, &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
+	case origin.Distrusts(kid):
+		return verified, &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: errDistrusted}
+	case unsupported != nil:
+		return verified, &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
+	}
+
+	if page := verified.page; page != nil {
+		page.Text, page.KeyID, page.VerifiedAt = text, kid, time.Now()
+	}
+
+	return verified, origin.Admit(claim)
+}
+
+// parse reads a payload, and returns the members that the gate checks: with ErrUnsupported those up
+// to the epoch.
+func (v *verifiedMessage) parse(dialect signed.Dialect, typ string, payload []byte) (claim replica.Claim, err error) {
+	if typ == signed.TypeHead {
+		if v.head, err = dialect.ParseHead(payload); v.head == nil {
+			return claim, err
+		}
+
+		return replica.Claim{Issuer: v.head.Issuer, Aud: directory.Mesh, Epoch: v.head.Epoch,
+			IssuedAt: v.head.IssuedAt}, err
+	}
+
+	page, err := dialect.ParsePage(payload)
+	if page == nil {
+		return claim, err
+	}
+
+	v.page = &replica.Page{Page: page}
+	claim = replica.Claim{Issuer: page.Issuer, Aud: page.Audience, Epoch: page.Epoch, IssuedAt: page.IssuedAt,
+		Digests: len(page.Digests)}
+
+	switch {
+	case err != nil:
+		// The audience of an unsupported page isn't known. The page passes as one of the mesh stream, to be
+		// refused as unsupported.
+		claim.Aud = directory.Mesh
+	case len(page.Digests) > protocol.MaxDigests:
+		err = errTooLarge
+	}
+
+	return claim, err
+}
+
+func keyCode(err error) protocol.Code {
+	switch {
+	case errors.Is(err, signed.ErrKeyUnknown):
+		return protocol.CodeKeyUnknown
+	case errors.Is(err, signed.ErrKeyRevoked):
+		return protocol.CodeKeyRevoked
+	case errors.Is(err, signed.ErrHeader):
+		return protocol.CodeHeader
+	}
+
+	return protocol.CodeSignature
+}
+
+// compare accuses the origin of a page that contradicts an accepted one, and refuses the page.
+func (rc *receiver) compare(received *receivedPage) error {
+	origin := received.origin
+
+	other, err := origin.Contradicted(received.Page)
+	if err == nil && other != "" &&
+		rc.evidence.accuse(origin, []string{other, received.Text}, origin.Keys.Issued()) {
+		err = &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
+	}
+
+	return err
+}
+
+// prefetch fetches the missing records of an applicable page from the node that sent it, by up to
+// fetchParts requests at once, so that both ends use more than one processor. It changes no stored
+// data.
+func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
+	if received.err != nil {
+		return
+	}
+
+	var names []protocol.RecordName
+
+	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
+		names, err = received.origin.Wanted(received.Page, received.ahead)
+		return err
+	})
+	if err != nil {
+		received.err = rc.refuse(received.from, received.Text, err)
+	}
+
+	if err != nil || len(names) == 0 {
+		return
+	}
+
+	ctx, step := span.Start(ctx, span.Fetch)
+	defer step.End()
+
+	step.Items(len(names))
+
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
+	defer cancel()
+
+	// The parts share the answers of one page, so that splitting it doesn't raise the bound on memory.
+	parts := slices.Collect(slices.Chunk(names, max(minPart, (len(names)+fetchParts-1)/fetchParts)))
+	found := make([]map[protocol.RecordName]recordgate.Fetched, len(parts))
+
+	var requests sync.WaitGroup
+	for i, part := range parts {
+		requests.Go(func() {
+			// After a panic the records of this part are missing.
+			_ = rc.cfg.Panics.Run(contain.Page, func() error {
+				found[i] = rc.fetch(ctx, received.origin.Domain, part, []protocol.Node{received.giver},
+					maxAnswers/len(parts))
+
+				return nil
+			})
+		})
+	}
+
+	requests.Wait()
+
+	received.records = make(map[protocol.RecordName]recordgate.Fetched, len(names))
+	for _, some := range found {
+		maps.Copy(received.records, some)
+	}
+}
+
+const (
+	maxAnswers = 4          // for the records of one page
+	fetchParts = maxAnswers // so that each part may have one answer
+	minPart    = 100        // records of a part, because a request has a price too
+)
+
+// fetch requests records from one holder after the other until none is missing. It accepts a
+// record only if it matches its name, and otherwise asks the next holder. The record gate
+// checks the rest. It takes at most that many answers, each of at most protocol.MaxAnswer bytes. If
+// documents are large, the rest is requested later.
+func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	holders []protocol.Node, most int) map[protocol.RecordName]recordgate.Fetched {
+	got := make(map[protocol.RecordName]recordgate.Fetched, len(names))
+
+	answers := 0
+	for _, node := range holders {
+		for ctx.Err() == nil && answers < most {
+			missing := slices.DeleteFunc(slices.Clone(names), func(name protocol.RecordName) bool {
+				_, ok := got[name]
+				return ok
+			})
+			if len(missing) == 0 {
+				return got
+			}
+
+			missing = missing[:min(len(missing), protocol.MaxNames)]
+
+			before := len(got)
+			if err := rc.askRecords(ctx, origin, missing, node, got); err != nil {
+				rc.cfg.Logger.Debug("fetching records failed", "origin", origin.Name(), "from", node.Base, "err", err)
+				break
+			}
+
+			// A holder that gave no record of these would give none again.
+			if len(got) == before {
+				break
+			}
+
+			answers++
+		}
+	}
+
+	return got
+}
+
+// askRecords requests records from one holder and adds them to got.
+func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	node protocol.Node, got map[protocol.RecordName]recordgate.Fetched) error {
+	var header string // of the record before: usually it is the same
+
+	return rc.client.Records(ctx, node, origin, names, func(line protocol.RecordLine) {
+		named := protocol.RecordName{H: line.H, M: line.M}
+
+		var r *store.Record
+
+		err := rc.cfg.Panics.Run(contain.Record, func() (err error) {
+			r, err = recordgate.Read(named, line.Record, header)
+			return err
+		})
+		if err != nil {
+			rc.refusals.ByOrigin.Add(origin, protocol.CodeRecord)
+			rc.refusals.BySender.Add(node.Domain, protocol.CodeRecord)
+
+			if rc.refusals.Lines.Allow(protocol.CodeRecord, node.Domain) {
+				rc.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", node.Base, "h",
+					line.H.String(), "err", err)
+			}
+
+			return
+		}
+
+		header = r.Header
+		got[named] = recordgate.Fetched{Record: r, From: node.Domain, At: time.Now()}
+	})
+}
+
+// open puts the records of a page through the record gate.
+func (rc *receiver) open(ctx context.Context, received *receivedPage) {
+	if received.err == nil {
+		received.opened = rc.records.Open(ctx, received.origin.Domain, received.Page.Page, received.records)
+	}
+}
+
+// accept applies a page to its stream.
+func (rp *receivedPage) accept(ctx context.Context) (code protocol.Code) {
+	if rp.err == nil {
+		code, rp.err = rp.origin.AcceptPage(ctx, rp.Page, rp.opened)
+	}
+
+	return code
 }
 
 // refuse counts and logs a refusal. A panic counts as a malformed message.
@@ -159,3 +437,13 @@ func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
 		"origin", r.Origin.Name(), "structure", string(unsupported.Structure), "format", unsupported.Format,
 		"err", unsupported)
 }
+
+var (
+	errTooLarge   = errors.New("message too large")
+	errDistrusted = errors.New("other nodes of the domain contradict the node that signed it")
+	errOrigin     = errors.New("origin is not an active peer, or its stream is not followed here")
+	errOffence    = errors.New("origin contradicted itself and is frozen")
+
+	// errLate means that a message is to be judged again after a request for the key document.
+	errLate = errors.New("signed by a key that is not known yet")
+)
