@@ -43,7 +43,7 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 		return nil
 	})
 	must(b.T, err)
-	o.Apply(&o.Mesh, st, done, nil)
+	o.Apply(st, done, nil)
 }
 
 // written is the number of the last transaction that has written to beta's store.

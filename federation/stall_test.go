@@ -262,7 +262,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 
 		state := o.Mesh.Cur.State
 		state.Watermark += 10
-		o.Apply(&o.Mesh, o.Mesh.Cur, replica.Changes{State: state}, nil)
+		o.Apply(o.Mesh.Cur, replica.Changes{State: state}, nil)
 
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)

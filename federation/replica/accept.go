@@ -13,7 +13,133 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
+
+// A Sender says which domain's node handed a message over, and how.
+type Sender struct {
+	Domain spiffeid.TrustDomain
+	Pushed bool // without being asked
+	Again  bool // it was postponed once (putAside)
+}
+
+// A Claim holds the members that Origin.Admit checks, of a page or a head.
+type Claim struct {
+	Issuer   spiffeid.TrustDomain
+	Aud      directory.Audience
+	Epoch    uint64
+	IssuedAt int64
+	Digests  int
+}
+
+// A Page is one that passed the gate; accept has the last word (G3).
+type Page struct {
+	*signed.Page
+	Text       string
+	KeyID      string
+	VerifiedAt time.Time
+}
+
+// Last reports whether the node has no page behind p. A link of a relay's chain says
+// only that it was the tip once.
+func (p *Page) Last(n protocol.Node) bool { return p.To == p.At && n.Domain == p.Issuer }
+
+// A Pushed message came unasked.
+type Pushed struct {
+	From Sender
+	Msg  string
+}
+
+// Admit is the rest of the gate, after the signature: rate, epoch and time. A message from
+// the future is detected by a clock that the origin's own messages don't advance. Otherwise
+// a thief of a key could advance the clock page by page, and all of the origin's
+// registrations would appear expired.
+func (o *Origin) Admit(claim Claim) error {
+	now := o.base.Now()
+
+	// The origin's newest word on the time confirms a step of this machine's clock (rule T2). An older
+	// one may be a replay.
+	seen := o.summary.Load()
+	if clock := o.base.Checked; clock != nil && claim.IssuedAt > max(seen.headIs.Unix(), seen.status.LastPage.Unix()) {
+		clock.Witness(time.Unix(claim.IssuedAt, 0))
+	}
+
+	o.mu.Lock()
+	newest := o.FeedOf(claim.Aud).Newest().Id.Epoch
+	o.mu.Unlock()
+
+	cost := float64(claim.Digests)
+	switch {
+	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
+		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
+	case claim.Epoch < newest:
+		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
+	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
+		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: claim.Issuer, Err: errFuture}
+	}
+
+	// The origin's own word on the time counts from here on (rule T4).
+	o.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
+
+	return nil
+}
+
+// Wanted returns the names of the records to fetch for a page: those that are missing, if the page will
+// be applicable once the stream has reached done. Of a full stream these are records that replace others.
+func (o *Origin) Wanted(page *Page, done Ahead) (names []protocol.RecordName, err error) {
+	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
+	full, apt := o.fits(page, id, done)
+
+	if !apt {
+		return nil, nil
+	}
+
+	now := o.Shown.Index.Clock.Now()
+	for _, digest := range page.Digests {
+		if digest.Live() && !Freed(digest.Deadline, now) {
+			names = append(names, protocol.NameOf(digest))
+		}
+	}
+
+	err = o.Store.Read(id, func(t *store.Tx) (err error) {
+		if names, err = t.Missing(page.Digests, names); full && err == nil {
+			names, err = t.Replacing(page.Digests, names)
+		}
+
+		return err
+	})
+
+	return names, err
+}
+
+// fits reports whether the page of a stream will be applicable once the stream has reached done
+// (apt). full reports that nothing can be added to the stream.
+func (o *Origin) fits(page *Page, id store.StreamID, done Ahead) (full, apt bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	feed := o.FeedOf(page.Audience)
+
+	st := feed.existing(page.Epoch)
+	if st == nil {
+		if page.Epoch < feed.Newest().Id.Epoch {
+			return false, false
+		}
+
+		st = newStream(id) // which the page begins
+	}
+
+	mark := st.State.Watermark
+
+	// During a pull, the page may continue pages of its epoch that are still on their way to the disk.
+	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
+
+	return o.full(st, store.Usage{}), apt
+}
+
+// Ahead is the position of a stream after the pages under way are applied; zero if no page
+// is under way.
+type Ahead struct{ Epoch, Watermark uint64 }
 
 // AcceptPage takes a verified page, and returns CodeApplied, CodeOld, CodeGap or CodeEpochOld.
 // records are those that were fetched for the page; the others are asked for later. It returns
@@ -47,29 +173,13 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 
 	defer o.change.Unlock()
 
-	if o.HasEnded() {
-		return "", ErrPeeringEnd
-	}
-
-	feed := o.FeedOf(page.Audience)
-
-	// The page may have passed the gate before the key document that no longer lists this domain was adopted.
-	// It must not bring back the stream that obey dropped.
-	if o.unlisted && feed == &o.Mesh {
-		return "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
-	}
-
-	stream, err := o.streamOf(feed, page.Epoch)
-	if err != nil {
-		return "", err
-	}
-
-	if code := stream.classify(page); code != protocol.CodeApplied {
-		return code, nil
+	st, code, err := o.classify(page)
+	if err != nil || code != protocol.CodeApplied {
+		return code, err
 	}
 
 	// The quota is checked inside the transaction: a page is taken whole or not at all.
-	changes, err := o.writePage(ctx, stream, page, records)
+	changes, err := o.writePage(ctx, st, page, records)
 	if err != nil {
 		return "", err
 	}
@@ -77,13 +187,13 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 
 	_, step := span.Start(ctx, span.Index)
-	o.Apply(feed, stream, changes, page)
+	o.Apply(st, changes, page)
 	step.End()
 
 	// Such a page reaches the origin's own position. Before that, entries that the stream lacks may still be
 	// announced, so none is removed. A failure leaves the page applied: the next head or page at the tip tries again.
 	if page.To == page.At {
-		if err := o.atTip(feed, stream); err != nil {
+		if err := o.atTip(st); err != nil {
 			o.Complain(err)
 			o.Cfg.Logger.Error("a stream is complete and entries that are over can't be removed yet", "origin",
 				o.Domain.Name(), "audience", page.Audience.String(), "err", err)
@@ -91,6 +201,35 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	}
 
 	return protocol.CodeApplied, nil
+}
+
+// classify returns the stream that a page continues and CodeApplied, or the reason why the page can't be
+// applied. The caller holds change.
+func (o *Origin) classify(page *Page) (*Stream, protocol.Code, error) {
+	feed := o.FeedOf(page.Audience)
+
+	switch {
+	case o.HasEnded():
+		return nil, "", ErrPeeringEnd
+	case o.unlisted && feed == &o.Mesh:
+		// The page may have passed the gate before the key document that no longer lists this domain was adopted.
+		// It must not bring back the stream that obey dropped.
+		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
+	}
+
+	st, err := o.streamOf(feed, page.Epoch)
+
+	code := protocol.CodeApplied
+	switch {
+	case st == nil: // a newer epoch has begun
+		code = protocol.CodeEpochOld
+	case page.To <= st.State.Watermark, page.At < st.RepullSince:
+		code = protocol.CodeOld
+	case page.From > st.State.Watermark:
+		code = protocol.CodeGap
+	}
+
+	return st, code, err
 }
 
 // streamOf returns the stream of an epoch, and begins it if it is new; nil if the epoch is over. If
@@ -125,65 +264,68 @@ func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 	return feed.next, nil
 }
 
-// classify returns CodeApplied for a page that continues the stream, and otherwise the
-// reason why it can't be applied. The stream is nil if a newer epoch has begun.
-func (st *Stream) classify(page *Page) protocol.Code {
-	switch {
-	case st == nil:
-		return protocol.CodeEpochOld
-	case page.To <= st.State.Watermark, page.At < st.RepullSince:
-		return protocol.CodeOld
-	case page.From > st.State.Watermark:
-		return protocol.CodeGap
-	}
-
-	return protocol.CodeApplied
-}
-
 // writePage writes a page in one transaction, so that it is accepted whole or not at all.
 // The caller holds change.
 func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
-	opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
-	_, step := span.Start(ctx, span.Store)
-	defer func() { step.Done(err) }()
-
+	opened map[directory.RID]recordgate.Opened) (Changes, error) {
 	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed.
 	floor := o.Shown.Index.Clock.Now()
 
-	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
-		for _, d := range page.Digests {
-			effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
-			if err != nil {
-				return err
+	// A repeated pull doubles the limit, because entries that the origin no longer announces stay
+	// until the end of the pull.
+	limit := uint64(o.Cfg.Quota)
+	if st.RepullSince > 0 {
+		limit *= 2
+	}
+
+	return span.Get(ctx, span.Store, func() (Changes, error) {
+		return o.write(st, func(t *store.Tx) (effects []effect, err error) {
+			for _, d := range page.Digests {
+				effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
+				if err != nil {
+					return nil, err
+				}
+
+				effects = append(effects, effect)
 			}
 
-			done.effects = append(done.effects, effect)
-		}
+			// A page that adds no entry passes even over the limit. Otherwise no removal could arrive after the
+			// limit was lowered.
+			if t.State.Live > limit && t.State.Live > st.State.Live {
+				return nil, &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
+			}
 
-		// A repeated pull doubles the limit, because entries that the origin no longer announces stay
-		// until the end of the pull.
-		limit := uint64(o.Cfg.Quota)
-		if st.RepullSince > 0 {
-			limit *= 2
-		}
+			t.State.Watermark = page.To
+			if err := t.AddPage(page.Page, page.Text); err != nil {
+				return nil, err
+			}
 
-		// A page that adds no entry passes even over the limit. Otherwise no removal could arrive after the
-		// limit was lowered.
-		if t.State.Live > limit && t.State.Live > st.State.Live {
-			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
-		}
+			return effects, t.SaveOrigin(o.Domain, o.saved(floor))
+		})
+	})
+}
 
-		t.State.Watermark = page.To
+// write changes a stream on disk in one transaction. Apply is to repeat the effects in memory. The caller
+// holds change.
+func (o *Origin) write(st *Stream, change func(*store.Tx) ([]effect, error)) (done Changes, err error) {
+	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) (err error) {
+		done.effects, err = change(t)
 		done.Delta, done.owners = t.Delta, t.Owners
 
-		if err := t.AddPage(page.Page, page.Text); err != nil {
-			return err
-		}
-
-		return t.SaveOrigin(o.Domain, o.saved(floor))
+		return err
 	})
 
 	return done, err
+}
+
+// commit changes a stream on disk and then in memory. The caller holds change.
+func (o *Origin) commit(st *Stream, change func(*store.Tx) ([]effect, error)) error {
+	done, err := o.write(st, change)
+	if err == nil {
+		o.Apply(st, done, nil)
+	}
+
+	return err
 }
 
 // isKnown reports whether a digest announces the stored entry. held is nil if there is no entry. An
@@ -317,7 +459,9 @@ func (o *Origin) Counted(c protocol.Code) protocol.Code {
 // Apply repeats the effects of a disk transaction in memory. If page isn't nil, the feed's
 // progress becomes visible to readers at the same moment. A stream that isn't shown yet
 // changes no index. The caller holds change.
-func (o *Origin) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
+func (o *Origin) Apply(st *Stream, done Changes, page *Page) {
+	feed := o.FeedOf(st.Id.Audience)
+
 	// The alternatives come from disk, so they are read before mu is taken.
 	var twice alternatives
 	if st == feed.Cur {
@@ -393,72 +537,33 @@ func (o *Origin) Emptied(feed *Feed) error {
 		return nil
 	}
 
-	return o.atTip(feed, st)
+	return o.atTip(st)
 }
 
 // atTip completes a change of epoch or a repeated pull after a stream has reached its tip.
 // The caller holds change.
-func (o *Origin) atTip(feed *Feed, st *Stream) error {
-	if st == feed.next {
+func (o *Origin) atTip(st *Stream) error {
+	if feed := o.FeedOf(st.Id.Audience); st == feed.next {
 		return o.swap(feed)
 	}
 
-	return o.endRepull(feed, st)
+	return o.endRepull(st)
 }
 
-// Wanted returns the names of the records to fetch for a page: those that are missing, if the page will
-// be applicable once the stream has reached done. Of a full stream these are records that replace others.
-func (o *Origin) Wanted(page *Page, done Ahead) (names []protocol.RecordName, err error) {
-	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
-	full, apt := o.fits(page, id, done)
+// future is how far ahead of a reader's time a message may have been issued.
+const future = 60 * time.Second
 
-	if !apt {
-		return nil, nil
-	}
+// The rate of an origin's digests (rule G6).
+const (
+	originRate  = 20_000 // a second
+	OriginBurst = 200_000
+)
 
-	now := o.Shown.Index.Clock.Now()
-	for _, digest := range page.Digests {
-		if digest.Live() && !Freed(digest.Deadline, now) {
-			names = append(names, protocol.NameOf(digest))
-		}
-	}
+var (
+	errQuota  = errors.New("origin exceeds its announcement quota")
+	errEpoch  = errors.New("epoch is over")
+	errFuture = errors.New("issued in the future; check the clocks")
 
-	err = o.Store.Read(id, func(t *store.Tx) (err error) {
-		if names, err = t.Missing(page.Digests, names); full && err == nil {
-			names, err = t.Replacing(page.Digests, names)
-		}
-
-		return err
-	})
-
-	return names, err
-}
-
-// fits reports whether the page of a stream will be applicable once the stream has reached done
-// (apt). full reports that nothing can be added to the stream.
-func (o *Origin) fits(page *Page, id store.StreamID, done Ahead) (full, apt bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	feed := o.FeedOf(page.Audience)
-
-	st := feed.existing(page.Epoch)
-	if st == nil {
-		if page.Epoch < feed.Newest().Id.Epoch {
-			return false, false
-		}
-
-		st = newStream(id) // which the page begins
-	}
-
-	mark := st.State.Watermark
-
-	// During a pull, the page may continue pages of its epoch that are still on their way to the disk.
-	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
-
-	return o.full(st, store.Usage{}), apt
-}
-
-// Ahead is the position of a stream after the pages under way are applied; zero if no page
-// is under way.
-type Ahead struct{ Epoch, Watermark uint64 }
+	ErrUnlisted   = errors.New("the origin does not export to this domain")
+	ErrPeeringEnd = errors.New("the peering has ended")
+)

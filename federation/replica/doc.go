@@ -6,7 +6,7 @@
 //
 // Origin owns all of it. Its methods stand by subject:
 //
-//	accept.go         pages: one transaction on disk, then the index (rule G3)
+//	accept.go         the way of a page: admitted, compared with the disk, one transaction, then the index (rule G3)
 //	records.go        records that come later than their page, and entries that expire
 //	backlog.go        missing records
 //	quota.go          bounds of records and bytes, of all owners and of each

@@ -48,7 +48,7 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	// The stream may already be at the tip, if the origin announces nothing.
 	if st := o.Mesh.Newest(); st.Id.Epoch == head.Epoch && st.State.Watermark >= head.Tip &&
 		head.At >= st.RepullSince {
-		if err := o.atTip(&o.Mesh, st); err != nil {
+		if err := o.atTip(st); err != nil {
 			return err
 		}
 	}

@@ -256,40 +256,6 @@ func (o *Origin) hear() {
 	o.heard = time.Now()
 }
 
-// Admit is the rest of the gate, after the signature: rate, epoch and time. A message from
-// the future is detected by a clock that the origin's own messages don't advance. Otherwise
-// a thief of a key could advance the clock page by page, and all of the origin's
-// registrations would appear expired.
-func (o *Origin) Admit(claim Claim) error {
-	now := o.base.Now()
-
-	// The origin's newest word on the time confirms a step of this machine's clock (rule T2). An older
-	// one may be a replay.
-	seen := o.summary.Load()
-	if clock := o.base.Checked; clock != nil && claim.IssuedAt > max(seen.headIs.Unix(), seen.status.LastPage.Unix()) {
-		clock.Witness(time.Unix(claim.IssuedAt, 0))
-	}
-
-	o.mu.Lock()
-	newest := o.FeedOf(claim.Aud).Newest().Id.Epoch
-	o.mu.Unlock()
-
-	cost := float64(claim.Digests)
-	switch {
-	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
-		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
-	case claim.Epoch < newest:
-		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
-	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
-		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: claim.Issuer, Err: errFuture}
-	}
-
-	// The origin's own word on the time counts from here on (rule T4).
-	o.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
-
-	return nil
-}
-
 // SaveClock stores the origin's clock (rule T4).
 func (o *Origin) SaveClock() error {
 	return o.Change(func() error {

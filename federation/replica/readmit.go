@@ -51,7 +51,7 @@ func (o *Origin) Readmit() error {
 			freed = freed || room // also for entries that this scan has passed
 		}
 
-		if err := o.readmitSome(feed, st); err != nil {
+		if err := o.readmitSome(st); err != nil {
 			// The scan is given up with its reservations, and the next call begins another.
 			st.Again = nil
 			o.Room.Store(true)
@@ -69,7 +69,7 @@ func (o *Origin) Readmit() error {
 
 // readmitSome takes one step of a stream's readmission. It reads entries outside of a write
 // transaction, which would block the pages of all origins. The caller holds change.
-func (o *Origin) readmitSome(feed *Feed, st *Stream) error {
+func (o *Origin) readmitSome(st *Stream) error {
 	again, more := st.Again, true
 
 	var rids []directory.RID
@@ -94,7 +94,7 @@ func (o *Origin) readmitSome(feed *Feed, st *Stream) error {
 	if len(rids) > 0 {
 		again.asked = true
 
-		if err := o.requestAgain(feed, st, rids); err != nil {
+		if err := o.requestAgain(st, rids); err != nil {
 			return err
 		}
 	}
@@ -113,17 +113,14 @@ func (o *Origin) readmitSome(feed *Feed, st *Stream) error {
 }
 
 // requestAgain marks records that exceeded a quota as missing. The caller holds change.
-func (o *Origin) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
-	var (
-		done Changes
-		err  error
-	)
+func (o *Origin) requestAgain(st *Stream, rids []directory.RID) error {
+	defer Wake(o.Kick)
 
-	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
+	return o.commit(st, func(t *store.Tx) (effects []effect, err error) {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err != nil {
-				return err
+				return nil, err
 			}
 
 			if old == nil || old.Record != store.RecordOverQuota {
@@ -134,22 +131,12 @@ func (o *Origin) requestAgain(feed *Feed, st *Stream, rids []directory.RID) erro
 
 			held.Record = store.RecordMissing
 			if err := t.Put(rid, old, &held); err != nil {
-				return err
+				return nil, err
 			}
 
-			done.effects = append(done.effects, effect{digest: held.Digest(rid), missing: true})
+			effects = append(effects, effect{digest: held.Digest(rid), missing: true})
 		}
 
-		done.Delta = t.Delta
-
-		return nil
+		return effects, nil
 	})
-	if err != nil {
-		return err
-	}
-
-	o.Apply(feed, st, done, nil)
-	Wake(o.Kick)
-
-	return nil
 }

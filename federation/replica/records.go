@@ -29,57 +29,49 @@ func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Di
 
 	defer o.change.Unlock()
 
-	feed := o.FeedOf(st.Id.Audience)
-
 	// The stream may have been replaced while its records were requested.
-	if o.HasEnded() || (st != feed.Cur && st != feed.next) {
+	if feed := o.FeedOf(st.Id.Audience); o.HasEnded() || (st != feed.Cur && st != feed.next) {
 		return nil
 	}
 
-	done, err := o.writeRecords(st, opened)
+	err := o.commit(st, func(t *store.Tx) ([]effect, error) { return o.writeRecords(st, t, opened) })
 	if err != nil {
 		return err
 	}
 
-	o.Apply(feed, st, done, nil)
 	o.Moved()
 
 	return nil
 }
 
-// writeRecords writes records of entries that still lack them. The caller holds change.
-func (o *Origin) writeRecords(st *Stream, opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
-	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
-		for rid, rec := range opened {
-			held, err := t.Get(rid)
-			if err != nil {
-				return err
-			}
-
-			if held == nil || held.Record != store.RecordMissing || held.Name() != rec.Asked {
-				continue // another page changed it meanwhile
-			}
-
-			was := *held
-
-			entry, err := o.keep(st, t, &was, held, rec)
-			if err != nil {
-				return err
-			}
-
-			if err := t.Put(rid, &was, held); err != nil {
-				return err
-			}
-
-			done.effects = append(done.effects, effect{digest: held.Digest(rid), entry: entry})
+// writeRecords writes records of entries that still lack them.
+func (o *Origin) writeRecords(st *Stream, t *store.Tx, opened map[directory.RID]recordgate.Opened) (effects []effect,
+	err error) {
+	for rid, rec := range opened {
+		held, err := t.Get(rid)
+		if err != nil {
+			return nil, err
 		}
 
-		done.Delta, done.owners = t.Delta, t.Owners
+		if held == nil || held.Record != store.RecordMissing || held.Name() != rec.Asked {
+			continue // another page changed it meanwhile
+		}
 
-		return nil
-	})
+		was := *held
 
-	return done, err
+		entry, err := o.keep(st, t, &was, held, rec)
+		if err != nil {
+			return nil, err
+		}
+
+		if err := t.Put(rid, &was, held); err != nil {
+			return nil, err
+		}
+
+		effects = append(effects, effect{digest: held.Digest(rid), entry: entry})
+	}
+
+	return effects, nil
 }
 
 // Sweep removes entries whose deadline passed at least directory.Skew ago, on disk and in
@@ -100,7 +92,7 @@ func (o *Origin) Sweep(limit int) (next time.Time, err error) {
 			before := o.Shown.Index.Clock.Now().Add(-directory.Skew)
 
 			// One second more, because an entry is freed at this time and not only after it.
-			due, err := o.sweepStream(feed, st, before.Unix()+1, limit)
+			due, err := o.sweepStream(st, before.Unix()+1, limit)
 			if err != nil {
 				return next, err
 			}
@@ -114,7 +106,7 @@ func (o *Origin) Sweep(limit int) (next time.Time, err error) {
 	return next, nil
 }
 
-func (o *Origin) sweepStream(feed *Feed, st *Stream, before int64, limit int) (next int64, err error) {
+func (o *Origin) sweepStream(st *Stream, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
 
 	err = o.Store.Read(st.Id, func(t *store.Tx) (err error) {
@@ -125,17 +117,12 @@ func (o *Origin) sweepStream(feed *Feed, st *Stream, before int64, limit int) (n
 		return next, err
 	}
 
-	return next, o.removeAll(feed, st, rids)
+	return next, o.removeAll(st, rids)
 }
 
 // removeAll removes entries of a stream, on disk and in the index. The caller holds change.
-func (o *Origin) removeAll(feed *Feed, st *Stream, rids []directory.RID) error {
-	var (
-		done Changes
-		err  error
-	)
-
-	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) error {
+func (o *Origin) removeAll(st *Stream, rids []directory.RID) error {
+	return o.commit(st, func(t *store.Tx) (effects []effect, err error) {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err == nil {
@@ -143,23 +130,12 @@ func (o *Origin) removeAll(feed *Feed, st *Stream, rids []directory.RID) error {
 			}
 
 			if err != nil {
-				return err
+				return nil, err
 			}
+
+			effects = append(effects, effect{digest: signed.Digest{RID: rid}})
 		}
 
-		done.Delta, done.owners = t.Delta, t.Owners
-
-		return nil
+		return effects, nil
 	})
-	if err != nil {
-		return err
-	}
-
-	for _, rid := range rids {
-		done.effects = append(done.effects, effect{digest: signed.Digest{RID: rid}})
-	}
-
-	o.Apply(feed, st, done, nil)
-
-	return nil
 }

@@ -266,7 +266,7 @@ func (o *Origin) replace(feed *Feed, st *Stream) {
 // endRepull ends a repeated pull after the stream has reached its tip. It removes the
 // entries that still rest on revoked keys or distrusted nodes, because the origin doesn't announce them. The
 // caller holds change.
-func (o *Origin) endRepull(feed *Feed, st *Stream) error {
+func (o *Origin) endRepull(st *Stream) error {
 	if st.RepullSince == 0 {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (o *Origin) endRepull(feed *Feed, st *Stream) error {
 
 		// A change can't begin within the read, so the entries of a batch are removed after it.
 		if err == nil && len(rids) > 0 {
-			err = o.removeAll(feed, st, rids)
+			err = o.removeAll(st, rids)
 		}
 
 		if err != nil {
