@@ -55,8 +55,7 @@ registered document gets a member "imported_from" with its source (the file, or 
 and SHA-256.
 
 With --dry-run nothing is registered; each document is validated and compared with the
-registration of its name, and the directory says whether it would accept it. With --keep the
-command keeps running and refreshes the imported registrations.
+registration of its name, and the directory says whether it would accept it.
 
 Exit codes: 0 all documents imported, 1 some refused.`,
 		Args: cli.Args("FILE|DIR|URL"),
@@ -81,9 +80,6 @@ Exit codes: 0 all documents imported, 1 some refused.`,
 			"`FILE` with public keys (JWKS, JWK or PEM) to verify signed cards with; may be repeated")
 	}
 
-	flags.BoolVar(&im.keep, "keep", false,
-		"keep running and refresh the imported registrations until SIGINT or SIGTERM")
-
 	return cmd
 }
 
@@ -105,10 +101,8 @@ Each registration lives for about three times the time for which the origin lets
 document be cached; --lt sets another lifetime. Import again to refresh the agents. An agent
 that the origin no longer lists expires, so an incomplete fetch removes nothing.
 
-With --keep the command keeps running and fetches the document as often as its caching
-allows: it refreshes listed agents, registers new and changed ones, and removes agents that
-it registered and that are no longer listed. A node can do the same on a schedule: see
-"crawl" in its configuration (roster config).
+A node follows an origin: it refreshes listed agents and removes others. See "crawl" in its
+configuration (roster config).
 
 Exit codes: 0 all agents imported, 1 some refused.`,
 		Args: cli.Args("ORIGIN|URL"),
@@ -120,7 +114,6 @@ Exit codes: 0 all agents imported, 1 some refused.`,
 		},
 	}
 	im.addFlags(cmd, &lifetime)
-	cmd.Flags().BoolVar(&im.keep, "keep", false, "keep running and follow the origin's list until SIGINT or SIGTERM")
 
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,28 +28,28 @@ const (
 	maxPageBytes = 256 << 20 // of all pages together
 )
 
-// crawl reads an origin's Web of Agents document. If the last result, which may be nil, is
-// still current, there are no items.
-func (im *importer) crawl(ctx context.Context, source string, last *crawl.Result) ([]*item, *crawl.Result, error) {
+// crawl reads an origin's Web of Agents document.
+func (im *importer) crawl(ctx context.Context, source string) ([]*item, error) {
 	origin, err := crawl.ParseOrigin(source)
 	if err != nil {
-		return nil, nil, cli.Usage("%v", err).
+		return nil, cli.Usage("%v", err).
 			WithHint("Give an origin, such as https://api.example.com, or the https URL of a document.")
 	}
 
 	guard, err := im.fetch.Guard(im.session.Console)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer guard.Close()
 
-	result, err := crawl.Fetch(ctx, guard, origin, last)
+	result, err := crawl.Fetch(ctx, guard, origin, nil)
 	if err != nil {
-		return nil, nil, fetchFailure(origin, err)
+		return nil, fetchFailure(origin, err)
 	}
 
-	if result.Unchanged {
-		return nil, result, nil
+	// Without --lt, the lease follows the origin's caching: agents that are no longer listed expire.
+	if im.options.Lifetime == 0 {
+		im.options.Lifetime = time.Duration(result.Lease()) * time.Second
 	}
 
 	items := make([]*item, len(result.Agents))
@@ -65,7 +66,7 @@ func (im *importer) crawl(ctx context.Context, source string, last *crawl.Result
 		}
 	}
 
-	return items, result, nil
+	return items, nil
 }
 
 // fetchItems reads the documents at a URL: one, an array, or a registry's list with all its

@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -18,7 +18,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/names"
-	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/trust/card"
 )
 
@@ -29,15 +28,13 @@ type importer struct {
 	kind    directory.Kind
 	options apiclient.RegisterOptions
 	dryRun  bool
-	keep    bool   // keep running and refresh
 	tools   bool   // ask MCP servers for their tools
 	origin  string // source to record; empty for the files' names
 
 	keyFiles []string
 	keys     *card.Keys // nil without --card-key
 
-	crawled *crawl.Result // of an origin: the last document
-	leftOut int           // documents of a list that are not current
+	leftOut int // documents of a list that are not current
 }
 
 // addFlags adds the flags of all kinds.
@@ -81,42 +78,50 @@ func (im *importer) run(ctx context.Context, source string) error {
 		return err
 	}
 
-	registrar := newRegistrar(im.session, client, im.options)
-	stopped := im.each(ctx, items, registrar.register)
+	stopped := im.each(ctx, items, func(ctx context.Context, i *item) error {
+		return register(ctx, client, i, im.options)
+	})
 
-	// The report is the result of the import, so it comes before --keep runs on.
-	err = im.report(items, stopped)
-	if !im.keep || stopped != nil {
-		return err
-	}
+	return im.report(items, stopped)
+}
 
-	if im.kind == directory.KindWoA {
-		newFollower(im, registrar, source, items).run(ctx)
-	} else {
-		registrar.keep(ctx, items)
+// register registers an item. A refusal is the item's result; an error is one that the next
+// item would have too.
+func register(ctx context.Context, client *apiclient.Client, i *item, options apiclient.RegisterOptions) error {
+	done, err := client.Register(ctx, i.Agent, i.document, options)
+
+	var response *apiclient.Error
+	switch {
+	case err == nil:
+		i.warnIgnored(done.Ignored())
+		i.RID = done.RID
+
+		i.Result = replaced
+		if done.Created {
+			i.Result = registered
+		}
+
+		return nil
+
+	case errors.As(err, &response) && isRefusalOfDocument(response.Status):
+		i.refuse(err)
+		return nil
 	}
 
 	return err
+}
+
+// isRefusalOfDocument reports whether a status is about this document, not about the
+// directory or the caller.
+func isRefusalOfDocument(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusUnauthorized && status != http.StatusTooManyRequests
 }
 
 // gather reads the documents from their source.
 func (im *importer) gather(ctx context.Context, source string) ([]*item, error) {
 	switch {
 	case im.kind == directory.KindWoA:
-		items, result, err := im.crawl(ctx, source, nil)
-		if err != nil {
-			return nil, err
-		}
-
-		im.crawled = result
-
-		// Without --lt, the lease follows the origin's caching: agents that are no longer listed expire.
-		if im.options.Lifetime == 0 {
-			im.options.Lifetime = time.Duration(result.Lease()) * time.Second
-		}
-
-		return items, nil
-
+		return im.crawl(ctx, source)
 	case !strings.Contains(source, "://"):
 		return im.readItems(source)
 	}

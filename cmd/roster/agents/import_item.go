@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -37,8 +36,7 @@ type item struct {
 	Warnings  []string     `json:"warnings,omitempty"` // about parts that were skipped
 
 	document []byte
-	granted  time.Duration // lifetime, once registered
-	meta     []byte        // a registry's own data about the document; may be nil
+	meta     []byte // a registry's own data about the document; may be nil
 }
 
 // refuse sets the result to refused, with the reason of err.
@@ -69,9 +67,6 @@ func (i *item) warnIgnored(parts []apiclient.Ignored) {
 	}
 }
 
-// isRegistered reports whether the import registered the item.
-func (i *item) isRegistered() bool { return i.Result == registered || i.Result == replaced }
-
 // isAccepted reports whether the item was registered or, in a dry run, would be.
 func (i *item) isAccepted() bool { return i.Result != refused && i.Result != untried }
 
@@ -96,16 +91,4 @@ func (i *item) detail() string {
 	}
 
 	return strings.Join(parts, ", ")
-}
-
-// registeredItems returns the items that the import registered.
-func registeredItems(items []*item) []*item {
-	var all []*item
-	for _, i := range items {
-		if i.isRegistered() {
-			all = append(all, i)
-		}
-	}
-
-	return all
 }
