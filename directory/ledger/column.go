@@ -41,6 +41,36 @@ func (c *column) stored() (uint64, error) {
 // cut goes on behind the first n values of the file.
 func (c *column) cut(n uint64) { c.n, c.tail = n, c.tail[:0] }
 
+// complete appends the hashes of the complete groups of the column below that the file lacks.
+func (c *column) complete(below *column) error {
+	have, err := c.stored()
+	if err != nil {
+		return err
+	}
+
+	hashes, err := below.stored()
+	if err != nil {
+		return err
+	}
+
+	c.cut(have)
+	below.cut(hashes)
+
+	for c.n < hashes/fanout {
+		group, err := below.read(c.n*fanout, (c.n+1)*fanout)
+		if err != nil {
+			return err
+		}
+
+		h := treeOf(group)
+		if err := c.append(h[:]); err != nil {
+			return err
+		}
+	}
+
+	return c.flush()
+}
+
 func (c *column) append(value []byte) error {
 	c.tail = append(c.tail, value...)
 	c.n++
@@ -77,18 +107,25 @@ func (c *column) sync() error { return errors.Join(c.flush(), c.file.Sync()) }
 // read returns the values of [from, to).
 func (c *column) read(from, to uint64) ([]byte, error) {
 	data := make([]byte, int64(to-from)*c.width)
-	if to > c.n {
-		return nil, fmt.Errorf("%w: values %d to %d of %d", io.ErrUnexpectedEOF, from, to, c.n)
+
+	return data, c.readInto(data, from)
+}
+
+// readInto fills data with the values from an index on.
+func (c *column) readInto(data []byte, from uint64) error {
+	n := int64(len(data)) / c.width
+	if to := from + uint64(n); to > c.n {
+		return fmt.Errorf("%w: values %d to %d of %d", io.ErrUnexpectedEOF, from, to, c.n)
 	}
 
 	// A range may begin in the file and end in the tail.
-	inFile := min(max(c.written()-int64(from), 0), int64(to-from)) * c.width
+	inFile := min(max(c.written()-int64(from), 0), n) * c.width
 	if _, err := c.file.ReadAt(data[:inFile], int64(from)*c.width); err != nil {
-		return nil, err
+		return err
 	}
 
 	first := max(int64(from)-c.written(), 0) * c.width
 	copy(data[inFile:], c.tail[min(first, int64(len(c.tail))):])
 
-	return data, nil
+	return nil
 }

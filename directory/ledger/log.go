@@ -22,11 +22,11 @@ type Tree struct {
 	Root directory.Hash
 }
 
-// fanout is how many hashes of one column make one of the next. A tile of C2SP is a
-// square of it, so that every second column has the hashes of tiles.
+// fanout is how many hashes of one column make one of the next. It is small, because a proof hashes the
+// values between two columns again. Every fourth column has the hashes of C2SP's tiles.
 const (
-	fanout     = 16
-	fanoutBits = 4
+	fanout     = 4
+	fanoutBits = 2
 )
 
 // A Log is one log on disk: a column of its entries, each as bundles have it, and columns of
@@ -64,18 +64,23 @@ func Open(dir string) (*Log, error) {
 	l.late = &column{file: l.entries.file, width: l.entries.width}
 
 	for err == nil {
-		// The levels have no gap, so the first missing file ends them.
-		if _, missing := os.Stat(l.levelFile(len(l.hashes))); missing != nil && len(l.hashes) > 0 {
+		// The levels have no gap, so the first missing file ends them. Earlier releases had no quads.
+		level := len(l.hashes)
+		if _, missing := os.Stat(l.levelFile(level)); missing != nil && level > 0 && level%2 == 0 {
 			return l, nil
 		}
 
-		err = l.addLevel()
+		if err = l.addLevel(); err == nil && level > 0 {
+			err = l.hashes[level].complete(l.hashes[level-1])
+		}
 	}
 
 	return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), l.Close())
 }
 
-func (l *Log) levelFile(level int) string { return filepath.Join(l.dir, "hashes-"+strconv.Itoa(level)) }
+func (l *Log) levelFile(level int) string {
+	return filepath.Join(l.dir, [2]string{"hashes-", "quads-"}[level%2]+strconv.Itoa(level/2))
+}
 
 func (l *Log) addLevel() error {
 	c, err := openColumn(l.levelFile(len(l.hashes)), int64(len(directory.Hash{})))
@@ -145,7 +150,7 @@ func (l *Log) Reset(tree Tree) error {
 		return nil
 	}
 
-	if root, err := tlog.TreeHash(int64(tree.Size), hashReader{l}); err != nil || directory.Hash(root) != tree.Root {
+	if root, err := l.reader().root(tree.Size); err != nil || root != tree.Root {
 		l.have = 0
 	}
 
@@ -361,8 +366,8 @@ func (l *Log) finishFill(tree Tree) error {
 		return ErrIncomplete // reset meanwhile
 	}
 
-	root, err := tlog.TreeHash(int64(tree.Size), hashReader{l})
-	if err == nil && directory.Hash(root) != tree.Root {
+	root, err := l.reader().root(tree.Size)
+	if err == nil && root != tree.Root {
 		err = ErrOther
 	}
 

@@ -197,12 +197,17 @@ func TestProofsHoldAtEverySize(t *testing.T) {
 		tree := ledger.Tree{Size: size, Root: f.Root()}
 		trees = append(trees, tree)
 
-		index, old := random.Uint64N(size), 1+random.Uint64N(size)
+		first, old := uint64(0), 1+random.Uint64N(size)
+		if size > 300 { // of the larger trees one entry each
+			first = random.Uint64N(size)
+		}
 
-		path, err := log.Prove(tree, index)
-		if err != nil || tlog.CheckRecord(hashes(path), int64(size), tlog.Hash(tree.Root), int64(index),
-			tlog.Hash(entry(index).Hash())) != nil {
-			t.Fatalf("entry %d of %d: %v", index, size, err)
+		for index := first; index == first || size <= 300 && index < size; index++ {
+			path, err := log.Prove(tree, index)
+			if err != nil || tlog.CheckRecord(hashes(path), int64(size), tlog.Hash(tree.Root), int64(index),
+				tlog.Hash(entry(index).Hash())) != nil {
+				t.Fatalf("entry %d of %d: %v", index, size, err)
+			}
 		}
 
 		proof, err := log.Consistency(tree, old)
@@ -343,6 +348,45 @@ func TestALogIsFilledFromElsewhere(t *testing.T) {
 	}
 }
 
+// Earlier releases had every second column alone.
+//
+// Requirement: LOG-022
+func TestMissingColumnsAreMadeFromThoseBelow(t *testing.T) {
+	dir := t.TempDir()
+	log := open(t, dir)
+	reset(t, log, ledger.Tree{})
+	log.Append(entries(0, 3000)...)
+
+	if err := errors.Join(log.Sync(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	quads, err := filepath.Glob(filepath.Join(dir, "quads-*"))
+	if err != nil || len(quads) != 3 {
+		t.Fatalf("the columns %v, %v", quads, err)
+	}
+
+	// The file of a release that went back and forth ends early.
+	if err := os.Truncate(quads[1], 96); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := errors.Join(os.Remove(quads[0]), os.Remove(quads[2])); err != nil {
+		t.Fatal(err)
+	}
+
+	log = open(t, dir)
+	reset(t, log, treeOf(3000))
+
+	if from, missing := log.Missing(); missing {
+		t.Errorf("entries from %d on are missing", from)
+	}
+
+	if _, err := log.Prove(treeOf(3000), 2000); err != nil {
+		t.Error(err)
+	}
+}
+
 // A member that is alone in its domain has no other source than its own file.
 //
 // Requirement: LOG-004
@@ -382,7 +426,7 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 
 // Requirement: LOG-004
 func TestWhatIsDamagedIsNotServed(t *testing.T) {
-	for _, file := range []string{"entries", "hashes-0", "hashes-1", "hashes-2"} {
+	for _, file := range []string{"entries", "hashes-0", "quads-0", "hashes-1", "hashes-2"} {
 		dir := t.TempDir()
 		log := open(t, dir)
 		reset(t, log, ledger.Tree{})

@@ -406,7 +406,7 @@ func (c *copied) cosigned(by *directory.Witnesses, size uint64) {
 // ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
 var ErrDiscontinued = errors.New("it does not continue the ledger that was shown before")
 
-// MaxEntries bounds the copy of one ledger: about 1.1 GB. A larger one is followed no further.
+// MaxEntries bounds the copy of one ledger: about 1.3 GB. A larger one is followed no further.
 const MaxEntries = 1 << 24
 
 var errTooLarge = errors.New("it has too many entries")

@@ -267,7 +267,7 @@ func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
 	}
 
 	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es0]"))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatal(files, err)
 	}
 
