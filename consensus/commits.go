@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -96,27 +95,3 @@ func (l *Leader) notifyLoop() {
 // noticeDelay is how long a leader waits with a commit notice if no follower is known to
 // wait: the next write may bring it.
 const noticeDelay = 5 * time.Millisecond
-
-// commitSignals say when followers wait for a commit notice.
-type commitSignals struct {
-	entered atomic.Uint64 // number of entries given to Raft
-	pending atomic.Bool   // no entry follows the last commit and carries its index
-	awaited chan struct{} // holds one: a reader waits for a follower to apply the commit
-	commit  chan struct{} // holds one: an entry was committed
-}
-
-func newCommitSignals() commitSignals {
-	return commitSignals{awaited: make(chan struct{}, 1), commit: make(chan struct{}, 1)}
-}
-
-// entering notes that an entry is given to Raft, which carries the commit index.
-func (s *commitSignals) entering() {
-	s.pending.Store(false)
-	s.entered.Add(1)
-}
-
-// committed notes that the last entry is committed.
-func (s *commitSignals) committed() {
-	s.pending.Store(true)
-	signal(s.commit)
-}

@@ -49,254 +49,10 @@ type leaderStream struct {
 	former time.Time // when this member lost it as its leader; zero while it leads
 }
 
-func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
-	if leader := f.terms.leader(); leader != nil {
-		return leader.write(ctx, req)
-	}
-
-	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
-		return directory.Outcome{}, message.ErrNotLeader
-	}
-
-	return f.forward(ctx, req)
-}
-
-// forwardGroup takes a group to the leader, waits until this member shows the results, so
-// that the writer reads its own write here, and answers each write.
-func (f *forwarder) forwardGroup(group []*waitingChange[forwardResult]) {
-	if len(group) == 0 {
-		return
-	}
-
-	// The bound is the member's own and no caller's, because a group has many callers.
-	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
-	defer cancel()
-
-	got, err := f.send(ctx, group)
-	if err == nil {
-		// That the wait has ended early fails no write: they are committed.
-		_ = f.replica.Await(ctx, got.Last())
-	}
-
-	for i, write := range group {
-		switch {
-		case err != nil:
-			write.done <- forwardResult{err: err}
-		case got.Replies[i].NotLeader:
-			write.done <- forwardResult{err: message.ErrNotLeader}
-		default:
-			write.done <- forwardResult{reply: got.Replies[i]}
-		}
-	}
-}
-
-// forwardLoop makes messages of waiting writes, one after the other. There are
-// maxMessages such loops.
-func (f *forwarder) forwardLoop() {
-	for {
-		first := f.batches.first()
-		if first == nil {
-			return
-		}
-
-		f.forwardGroup(f.batches.gather(first))
-	}
-}
-
-// send exchanges a group with the leader.
-func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResult]) (*message.Answers, error) {
-	leader, term, ok := f.group.follow()
-	if !ok || leader.ID == f.cfg.Node {
-		return nil, message.ErrNotLeader
-	}
-
-	// A stream opens within the leader's term: the host of a former leader may never answer.
-	to, err := f.streamTo(term, leader)
-	if err != nil {
-		// No request was sent, so the next leader may get them.
-		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
-	}
-
-	got, err := f.exchange(ctx, to, &message.Writes{Requests: encodedChanges(group)})
-	switch {
-	case err != nil:
-		return nil, err
-	case got.NotLeader:
-		return nil, message.ErrNotLeader
-	case len(got.Replies) != len(group):
-		// The writes may be done, but nothing says which reply belongs to which.
-		return nil, message.Unknown(errors.New("the leader answered another number of writes"))
-	}
-
-	if got.Commit != nil {
-		f.deliver(ctx, leader, got.Commit)
-	}
-
-	return got, nil
-}
-
-// deliver gives Raft the commit notice of an answer as a message of its own, which saves a
-// message for each forwarded write. Raft ignores it if the entry is not here yet.
-func (f *forwarder) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
-	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
-	f.transport.Deliver(ctx, rpc)
-}
-
-// exchange sends a message over a stream and returns the answers.
-func (f *forwarder) exchange(ctx context.Context, to *leaderStream, m *message.Writes) (*message.Answers, error) {
-	data, err := f.messenger.encode(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode a message: %w", err)
-	}
-
-	if data, err = to.Ask(ctx, append(stream.NewFrame(len(data)), data...)); err != nil {
-		return nil, err
-	}
-
-	var got message.Answers
-	if err := message.Unmarshal(data, &got); err != nil {
-		return nil, message.Unknown(err)
-	}
-
-	return &got, nil
-}
-
-// forward sends a request to the leader, together with others, and waits until this
-// member has applied it. message.ErrNotLeader means that nothing was changed.
-func (f *forwarder) forward(ctx context.Context, req *message.Request) (_ directory.Outcome, err error) {
-	ctx, step := span.Start(ctx, span.Forward)
-	defer func() { step.Done(err) }()
-
-	req.Trace = span.Traceparent(ctx)
-
-	raw, err := f.messenger.encode(req)
-	if err != nil {
-		return directory.Outcome{}, err
-	}
-
-	write, err := f.batches.add(ctx, raw, req.Weight())
-	if err != nil {
-		return directory.Outcome{}, err
-	}
-
-	result, err := f.batches.result(ctx, write)
-	if err == nil {
-		err = result.err
-	}
-
-	if err != nil {
-		return directory.Outcome{}, err
-	}
-
-	return result.reply.Result()
-}
-
-// cutFormerLeaders cuts the streams to former leaders, each a heartbeat timeout after this
-// member has followed it no more, and only while another leads. It returns the time until the
-// next stream is due; 0 if there is none. The caller holds the right to change the streams.
-func (f *forwarder) cutFormerLeaders() (due time.Duration) {
-	leader, known := f.group.leader()
-
-	for id, own := range f.streams.own {
-		// A former leader that leads again keeps its stream.
-		if id == leader.ID {
-			own.former = time.Time{}
-			continue
-		}
-
-		if own.former.IsZero() {
-			own.former = time.Now()
-		}
-
-		rest := f.cfg.Timing.Heartbeat - time.Since(own.former)
-		switch {
-		case !known:
-			// The former leader may lead again.
-		case rest <= 0:
-			own.Cut()
-			delete(f.streams.own, id)
-		case due == 0:
-			due = rest
-		default:
-			due = min(due, rest)
-		}
-	}
-
-	return due
-}
-
-// streamTo returns the write stream to a member, and opens one if necessary.
-func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, error) {
-	streams := &f.streams
-
-	// A channel takes the place of a mutex, so that the wait for a slow dial ends with ctx.
-	select {
-	case streams.dialing <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-
-	defer func() { <-streams.dialing }()
-
-	if own := streams.own[to.ID]; own != nil {
-		if own.to == to && own.IsLive() {
-			return own, nil
-		}
-
-		// The member has moved, so the stream would stay unused.
-		own.Cut()
-	}
-
-	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
-	if err != nil {
-		return nil, err
-	}
-
-	opened := &leaderStream{Stream: stream.New(conn, f.cfg.Timing.Write), to: to}
-	streams.own[to.ID] = opened
-
-	// The stream ends with the connection, which the cluster closes at the latest.
-	f.life.loops.Go(opened.Run)
-
-	return opened, nil
-}
-
-// successionLoop cuts the streams to former leaders, each a heartbeat timeout after this
-// member has lost it. By then a former leader that runs has answered: it learns soon that it
-// leads no more. So writes that were sent to a stopped leader get an unknown outcome, and
-// those behind them go to the new one.
-//
-// It follows each new leader at once, even while a stream is being opened: that ends the
-// attempt to connect to the former leader, which may be on a host that answers no more.
-func (f *forwarder) successionLoop() {
-	elected, deaf := f.group.elections()
-	defer deaf()
-
-	var (
-		due  <-chan time.Time
-		turn chan<- struct{} // to change the streams; nil while there is no cause to
-	)
-
-	for {
-		select {
-		case <-elected:
-			f.group.follow()
-			turn = f.streams.dialing
-		case <-due:
-			turn = f.streams.dialing
-		case turn <- struct{}{}:
-			// The send is the lock: streamTo holds the same channel while it dials.
-			next := f.cutFormerLeaders()
-			<-f.streams.dialing
-
-			due, turn = nil, nil
-			if next > 0 {
-				due = time.After(next)
-			}
-		case <-f.life.closing.Done():
-			return
-		}
-	}
+// A forwardResult is the outcome of a forwarded write.
+type forwardResult struct {
+	reply message.Reply
+	err   error
 }
 
 // write executes a request here, or sends it to the leader. It retries requests of which
@@ -354,8 +110,252 @@ func noLeader(err error) error {
 	return directory.Refuse(directory.Unavailable, refusal+": %w", err)
 }
 
-// A forwardResult is the outcome of a forwarded write.
-type forwardResult struct {
-	reply message.Reply
-	err   error
+func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	if leader := f.terms.leader(); leader != nil {
+		return leader.write(ctx, req)
+	}
+
+	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
+		return directory.Outcome{}, message.ErrNotLeader
+	}
+
+	return f.forward(ctx, req)
+}
+
+// forward sends a request to the leader, together with others, and waits until this
+// member has applied it. message.ErrNotLeader means that nothing was changed.
+func (f *forwarder) forward(ctx context.Context, req *message.Request) (_ directory.Outcome, err error) {
+	ctx, step := span.Start(ctx, span.Forward)
+	defer func() { step.Done(err) }()
+
+	req.Trace = span.Traceparent(ctx)
+
+	raw, err := f.messenger.encode(req)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	write, err := f.batches.add(ctx, raw, req.Weight())
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	result, err := f.batches.result(ctx, write)
+	if err == nil {
+		err = result.err
+	}
+
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	return result.reply.Result()
+}
+
+// forwardLoop makes messages of waiting writes, one after the other. There are
+// maxMessages such loops.
+func (f *forwarder) forwardLoop() {
+	for {
+		first := f.batches.first()
+		if first == nil {
+			return
+		}
+
+		f.forwardGroup(f.batches.gather(first))
+	}
+}
+
+// forwardGroup takes a group to the leader, waits until this member shows the results, so
+// that the writer reads its own write here, and answers each write.
+func (f *forwarder) forwardGroup(group []*waitingChange[forwardResult]) {
+	if len(group) == 0 {
+		return
+	}
+
+	// The bound is the member's own and no caller's, because a group has many callers.
+	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
+	defer cancel()
+
+	got, err := f.send(ctx, group)
+	if err == nil {
+		// That the wait has ended early fails no write: they are committed.
+		_ = f.replica.Await(ctx, got.Last())
+	}
+
+	for i, write := range group {
+		switch {
+		case err != nil:
+			write.done <- forwardResult{err: err}
+		case got.Replies[i].NotLeader:
+			write.done <- forwardResult{err: message.ErrNotLeader}
+		default:
+			write.done <- forwardResult{reply: got.Replies[i]}
+		}
+	}
+}
+
+// send exchanges a group with the leader.
+func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResult]) (*message.Answers, error) {
+	leader, term, ok := f.group.follow()
+	if !ok || leader.ID == f.cfg.Node {
+		return nil, message.ErrNotLeader
+	}
+
+	// A stream opens within the leader's term: the host of a former leader may never answer.
+	to, err := f.streamTo(term, leader)
+	if err != nil {
+		// No request was sent, so the next leader may get them.
+		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
+	}
+
+	got, err := f.exchange(ctx, to, &message.Writes{Requests: encodedChanges(group)})
+	switch {
+	case err != nil:
+		return nil, err
+	case got.NotLeader:
+		return nil, message.ErrNotLeader
+	case len(got.Replies) != len(group):
+		// The writes may be done, but nothing says which reply belongs to which.
+		return nil, message.Unknown(errors.New("the leader answered another number of writes"))
+	}
+
+	if got.Commit != nil {
+		f.deliver(ctx, leader, got.Commit)
+	}
+
+	return got, nil
+}
+
+// streamTo returns the write stream to a member, and opens one if necessary.
+func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, error) {
+	streams := &f.streams
+
+	// A channel takes the place of a mutex, so that the wait for a slow dial ends with ctx.
+	select {
+	case streams.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+
+	defer func() { <-streams.dialing }()
+
+	if own := streams.own[to.ID]; own != nil {
+		if own.to == to && own.IsLive() {
+			return own, nil
+		}
+
+		// The member has moved, so the stream would stay unused.
+		own.Cut()
+	}
+
+	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
+	if err != nil {
+		return nil, err
+	}
+
+	opened := &leaderStream{Stream: stream.New(conn, f.cfg.Timing.Write), to: to}
+	streams.own[to.ID] = opened
+
+	// The stream ends with the connection, which the cluster closes at the latest.
+	f.life.loops.Go(opened.Run)
+
+	return opened, nil
+}
+
+// exchange sends a message over a stream and returns the answers.
+func (f *forwarder) exchange(ctx context.Context, to *leaderStream, m *message.Writes) (*message.Answers, error) {
+	data, err := f.messenger.encode(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+
+	if data, err = to.Ask(ctx, append(stream.NewFrame(len(data)), data...)); err != nil {
+		return nil, err
+	}
+
+	var got message.Answers
+	if err := message.Unmarshal(data, &got); err != nil {
+		return nil, message.Unknown(err)
+	}
+
+	return &got, nil
+}
+
+// deliver gives Raft the commit notice of an answer as a message of its own, which saves a
+// message for each forwarded write. Raft ignores it if the entry is not here yet.
+func (f *forwarder) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
+	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
+	f.transport.Deliver(ctx, rpc)
+}
+
+// successionLoop cuts the streams to former leaders, each a heartbeat timeout after this
+// member has lost it. By then a former leader that runs has answered: it learns soon that it
+// leads no more. So writes that were sent to a stopped leader get an unknown outcome, and
+// those behind them go to the new one.
+//
+// It follows each new leader at once, even while a stream is being opened: that ends the
+// attempt to connect to the former leader, which may be on a host that answers no more.
+func (f *forwarder) successionLoop() {
+	elected, deaf := f.group.elections()
+	defer deaf()
+
+	var (
+		due  <-chan time.Time
+		turn chan<- struct{} // to change the streams; nil while there is no cause to
+	)
+
+	for {
+		select {
+		case <-elected:
+			f.group.follow()
+			turn = f.streams.dialing
+		case <-due:
+			turn = f.streams.dialing
+		case turn <- struct{}{}:
+			// The send is the lock: streamTo holds the same channel while it dials.
+			next := f.cutFormerLeaders()
+			<-f.streams.dialing
+
+			due, turn = nil, nil
+			if next > 0 {
+				due = time.After(next)
+			}
+		case <-f.life.closing.Done():
+			return
+		}
+	}
+}
+
+// cutFormerLeaders cuts the streams to former leaders, each a heartbeat timeout after this
+// member has followed it no more, and only while another leads. It returns the time until the
+// next stream is due; 0 if there is none. The caller holds the right to change the streams.
+func (f *forwarder) cutFormerLeaders() (due time.Duration) {
+	leader, known := f.group.leader()
+
+	for id, own := range f.streams.own {
+		// A former leader that leads again keeps its stream.
+		if id == leader.ID {
+			own.former = time.Time{}
+			continue
+		}
+
+		if own.former.IsZero() {
+			own.former = time.Now()
+		}
+
+		rest := f.cfg.Timing.Heartbeat - time.Since(own.former)
+		switch {
+		case !known:
+			// The former leader may lead again.
+		case rest <= 0:
+			own.Cut()
+			delete(f.streams.own, id)
+		case due == 0:
+			due = rest
+		default:
+			due = min(due, rest)
+		}
+	}
+
+	return due
 }

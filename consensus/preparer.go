@@ -23,77 +23,31 @@ type preparer struct {
 	*member
 }
 
-// checkPeering refuses a peering that is impossible or over a bound.
-func (p *preparer) checkPeering(peer *state.Peer) error {
-	return p.replica.check(func(s *state.State) error { return s.Peerings().Check(peer) })
-}
-
-func (p *preparer) checkPolicy(policy *state.Policy) error {
-	if len(policy.Text) > state.MaxPolicy {
-		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed",
-			len(policy.Text), state.MaxPolicy)
+// prepareFor makes the command that is proposed for a request.
+func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
+	// Of a forwarded request only the caller's identity counts: another member's key may be stolen.
+	if forwarded := !req.From.IsZero(); forwarded && p.cfg.Commission != nil {
+		caller := req.Caller().Identity
+		req.SetCommissioning(!caller.IsZero() && p.cfg.Commission(caller))
 	}
 
-	if p.cfg.CheckPolicy == nil || len(policy.Text) == 0 {
-		return nil
+	command, err := p.prepare(req)
+	if err == nil {
+		err = p.judgedNow(req.Caller())
 	}
 
-	return p.cfg.CheckPolicy(policy.Text)
-}
-
-// checkRevoke refuses to revoke a key whose id is malformed or has no room.
-func (p *preparer) checkRevoke(revoke *state.Revoke) error {
-	return p.replica.check(func(s *state.State) error { return s.Keys().CheckRevoke(revoke) })
-}
-
-// checkErase refuses to erase the contents of a registration that is alive.
-func (p *preparer) checkErase(erase *state.Erase) error {
-	return p.replica.check(func(s *state.State) error { return s.Erasures().CheckErase(erase) })
-}
-
-// checkPin refuses a pin that apply would refuse.
-func (p *preparer) checkPin(pin *state.Pin) error {
-	return p.replica.check(func(s *state.State) error { return s.Pins().Check(pin) })
-}
-
-// decide asks policy for the subject's grants. An incomplete grant is dropped.
-func (p *preparer) decide(subject Subject) state.Granted {
-	granted := state.Granted{Owner: subject.Owner}
-	p.replica.view(func(s *state.State) { granted.Policy = s.Policy().Basis() })
-
-	if p.cfg.Grants == nil {
-		return granted
+	if err != nil {
+		return nil, err
 	}
 
-	seen := map[directory.Audience]bool{{}: true}
-	for _, w := range state.GrantsOf(p.cfg.Grants(subject)) {
-		if !seen[w.Audience] && directory.Grant(w).Complete(subject.Document.Kind()) {
-			seen[w.Audience] = true
-			granted.Grants = append(granted.Grants, w)
-		}
-	}
+	command.Spend = req.Proof()
 
-	return granted
-}
+	command.Origin = req.Origin(p.cfg.Node)
 
-// grantLifetime is AD-011: over the maximum is granted the maximum.
-func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.MaxLifetime) }
+	// For an operator's command, orderDesk sets it.
+	command.Origin.Operator = nil
 
-// judgedNow refuses a request that was permitted by another version of the policy. It is
-// asked after the grants were decided, and apply accepts only grants of the policy in
-// force.
-func (p *preparer) judgedNow(caller message.Caller) error {
-	if caller.PolicyVersion == nil {
-		return nil
-	}
-
-	return p.replica.check(func(s *state.State) error {
-		if *caller.PolicyVersion != policyVersion(s) {
-			return overtaken("the domain has had another policy since this was permitted")
-		}
-
-		return nil
-	})
+	return command, nil
 }
 
 // prepare makes the command, except for its proof.
@@ -154,118 +108,21 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
 }
 
-// checkClaim refuses an Idempotency-Key that is malformed or has no share left.
-func (p *preparer) checkClaim(claim *state.Claim) error {
-	if err := claim.Check(); err != nil {
-		return err
+// judgedNow refuses a request that was permitted by another version of the policy. It is
+// asked after the grants were decided, and apply accepts only grants of the policy in
+// force.
+func (p *preparer) judgedNow(caller message.Caller) error {
+	if caller.PolicyVersion == nil {
+		return nil
 	}
 
-	return p.replica.check(func(s *state.State) error { return s.Claims().Check(claim) })
-}
-
-// withinShare returns the outcome of an invocation, without its answer if the caller's share of the
-// answers is used up.
-func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
-	within := *settle
-	p.replica.view(func(s *state.State) {
-		if !s.Claims().KeepsAnswer(settle) {
-			within.Answer = nil
+	return p.replica.check(func(s *state.State) error {
+		if *caller.PolicyVersion != policyVersion(s) {
+			return overtaken("the domain has had another policy since this was permitted")
 		}
-	})
 
-	return &within
-}
-
-// checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another
-// member brings and this one has not found itself: a member's key alone does not replace a peer's authorities.
-func (p *preparer) checkBundle(req *message.Request) error {
-	if err := state.CheckBundle(req.Rebundle.Bundle); err != nil {
-		return err
-	}
-
-	err := p.replica.check(func(s *state.State) error { return s.Peerings().CheckRebundle(req.Rebundle) })
-	if err != nil {
-		return err
-	}
-
-	if req.From.IsZero() || p.cfg.CheckBundle == nil {
 		return nil
-	}
-
-	return p.cfg.CheckBundle(req.Rebundle.Domain, req.Rebundle.Bundle)
-}
-
-// maxSecret bounds the secret of an invitation, in bytes.
-const maxSecret = 128
-
-// prepareRedeem makes the command that redeems an invitation.
-func (p *preparer) prepareRedeem(redeem *state.Redeem) (*state.Command, error) {
-	if len(redeem.Shown) > maxSecret {
-		return nil, directory.Refuse(directory.BadRequest, "an invitation's secret has at most %d bytes", maxSecret)
-	}
-
-	return &state.Command{Redeem: redeem}, p.checkPeering(&redeem.Peer)
-}
-
-// prepareFor makes the command that is proposed for a request.
-func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
-	// Of a forwarded request only the caller's identity counts: another member's key may be stolen.
-	if forwarded := !req.From.IsZero(); forwarded && p.cfg.Commission != nil {
-		caller := req.Caller().Identity
-		req.SetCommissioning(!caller.IsZero() && p.cfg.Commission(caller))
-	}
-
-	command, err := p.prepare(req)
-	if err == nil {
-		err = p.judgedNow(req.Caller())
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
-	command.Spend = req.Proof()
-
-	command.Origin = req.Origin(p.cfg.Node)
-
-	// For an operator's command, orderDesk sets it.
-	command.Origin.Operator = nil
-
-	return command, nil
-}
-
-// prepareKey makes the command that attests a key, unless apply would ignore it. Any text would
-// become a part of the key document, and every peer would refuse the document for it: so the
-// attestations are judged here, and how often a node has another key.
-func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
-	var changes bool
-
-	err := p.replica.check(func(s *state.State) error {
-		changes = s.Keys().Changes(attest)
-		return s.Keys().CheckAttest(attest)
 	})
-
-	if err == nil && p.cfg.CheckAttestation != nil {
-		err = p.cfg.CheckAttestation(signed.SigningKey{
-			Public: attest.Public, Node: attest.Node, Cosign: attest.Cosign, Attestations: attest.Attestations,
-		})
-	}
-
-	if err == nil && changes {
-		err = p.keys.take(attest)
-	}
-
-	return &state.Command{Attest: attest}, err
-}
-
-// permit asks policy about the contents of a registration, if another member brings them: that member has
-// asked its own policy, and may be a thief of its key.
-func (p *preparer) permit(forwarded bool, proposal Proposal) error {
-	if !forwarded || p.cfg.Permit == nil {
-		return nil
-	}
-
-	return p.cfg.Permit(proposal)
 }
 
 func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.Command, error) {
@@ -374,6 +231,189 @@ func replaced(s *state.State, register *state.Register, keep bool, subject *Subj
 	}
 
 	return held, full
+}
+
+// permit asks policy about the contents of a registration, if another member brings them: that member has
+// asked its own policy, and may be a thief of its key.
+func (p *preparer) permit(forwarded bool, proposal Proposal) error {
+	if !forwarded || p.cfg.Permit == nil {
+		return nil
+	}
+
+	return p.cfg.Permit(proposal)
+}
+
+// decide asks policy for the subject's grants. An incomplete grant is dropped.
+func (p *preparer) decide(subject Subject) state.Granted {
+	granted := state.Granted{Owner: subject.Owner}
+	p.replica.view(func(s *state.State) { granted.Policy = s.Policy().Basis() })
+
+	if p.cfg.Grants == nil {
+		return granted
+	}
+
+	seen := map[directory.Audience]bool{{}: true}
+	for _, w := range state.GrantsOf(p.cfg.Grants(subject)) {
+		if !seen[w.Audience] && directory.Grant(w).Complete(subject.Document.Kind()) {
+			seen[w.Audience] = true
+			granted.Grants = append(granted.Grants, w)
+		}
+	}
+
+	return granted
+}
+
+// grantLifetime is AD-011: over the maximum is granted the maximum.
+func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.MaxLifetime) }
+
+func newRID(now int64) directory.RID {
+	var entropy [10]byte
+	_, _ = rand.Read(entropy[:]) // never fails
+
+	return directory.NewRID(now, entropy)
+}
+
+func newSalt() (salt signed.Salt) {
+	_, _ = rand.Read(salt[:]) // never fails
+	return salt
+}
+
+// prepareDates checks a document's dates against the clock and the registration that it
+// replaces, nil for none, and completes r.
+func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
+	dates := kinds.DatesOf(doc)
+	switch at := time.UnixMilli(now); {
+	case dates.Updated.Sub(at) > maxAhead:
+		return directory.Refuse(directory.BadDocument,
+			"updated_at is %s ahead of this directory's clock; at most %s are allowed",
+			dates.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
+	case !dates.Expires.IsZero():
+		r.Until = state.EndOf(doc)
+		if _, err := state.CapLifetime(r.Lifetime, r.Until, now); err != nil {
+			return err
+		}
+	}
+
+	if doc.Kind() != directory.KindProfile {
+		return nil
+	}
+
+	switch {
+	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
+		// apply evaluates the caller's conditions
+	case held == nil:
+		// No registration was compared, so the command holds only while the name is free.
+		r.Absent = true
+	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil &&
+		!slices.Contains(r.IfMatch, held.Revision):
+		// apply refuses it, and says why
+	default:
+		// The dates are compared with this revision alone.
+		r.IfMatch = []uint64{held.Revision}
+		return supersedes(dates, kinds.DatesOf(held.Document))
+	}
+
+	return nil
+}
+
+// supersedes refuses a document that is older than the one that it replaces (XU-023): by
+// updated_at, or if one has none, by their versions, if both are SemVer.
+func supersedes(dates, old kinds.Dates) error {
+	switch {
+	case !dates.Updated.IsZero() && !old.Updated.IsZero():
+		if dates.Updated.Before(old.Updated) {
+			return directory.Refuse(directory.StaleMetadata,
+				"updated_at is %s, and what is registered is of %s: newer metadata is not replaced by older",
+				dates.Updated.Format(time.RFC3339Nano), old.Updated.Format(time.RFC3339Nano)).At("/updated_at")
+		}
+	case isSemVer(dates.Version) && isSemVer(old.Version) && semver.Compare("v"+dates.Version, "v"+old.Version) < 0:
+		return directory.Refuse(directory.StaleMetadata,
+			"version is %.100q, and %.100q is registered: newer metadata is not replaced by older", dates.Version,
+			old.Version).At("/version")
+	}
+
+	return nil
+}
+
+// isSemVer reports whether s is a version of Semantic Versioning 2.0.0, of which
+// package semver takes shortened ones too.
+func isSemVer(s string) bool {
+	core, _, _ := strings.Cut(s, "+")
+	core, _, _ = strings.Cut(core, "-")
+
+	return semver.IsValid("v"+s) && strings.Count(core, ".") == 2
+}
+
+// Documents may say how old they are and when they end (draft-xu, 4.8 and 9). The leader
+// judges them by its clock and by the registration that they replace, because no other
+// member knows both. It pins the registration that it has compared with by a precondition
+// in the command. The end is in the command, so that apply need not read the document.
+
+// maxAhead is how far ahead of the leader's clock a document's own date may be
+// (XU-061).
+const maxAhead = 60 * time.Second
+
+// prepareUpdate merges a patch, if there is one, with the document as it is; the
+// command holds only as long as that is so.
+func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Command, error) {
+	reg, err := p.replica.owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+
+	entry := reg.Entry()
+
+	doc := entry.Document
+	if r.Statement != 0 && r.Statement != entry.Statement {
+		return nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
+	}
+
+	if r.Patch != nil {
+		if doc.Kind() != directory.KindAD {
+			return nil, directory.Refuse(directory.WrongKind,
+				"registration %s was written as %s; replace it by the same way", entry.RID, doc.Kind())
+		}
+
+		if doc, err = doc.Merge(r.Patch); err != nil {
+			return nil, err
+		}
+	}
+
+	projection, err := kinds.Project(entry.Agent, doc)
+	if err != nil {
+		return nil, err
+	}
+
+	// Without a patch the contents are those that were permitted before.
+	err = p.permit(forwarded && r.Patch != nil, Proposal{entry.Owner, entry.Owner, entry.Agent, projection,
+		entry.Visibility})
+	if err != nil {
+		return nil, err
+	}
+
+	subject := Subject{entry.RID, entry.Agent, entry.Owner, doc, projection, entry.Visibility}
+
+	update := &state.Update{
+		Until:  state.EndOf(doc),
+		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(),
+		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: entry.Statement,
+		Document: doc.Compressed().StoredBytes(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch,
+		Granted: p.decide(subject),
+		Made:    &state.Made{Packed: state.Pack(doc, projection)}, Unchanged: r.Patch == nil,
+	}
+	if err := p.roomFor(update.Demand(reg)); err != nil {
+		return nil, err
+	}
+
+	update.Made.Complete(subject.Agent, subject.Document, update.Provenance(reg), update.Salt, update.Granted)
+
+	return &state.Command{Update: update}, nil
+}
+
+// roomFor refuses a change for which a quota has no room before it is in the log, because
+// an owner without room may try again and again with large documents.
+func (p *preparer) roomFor(demand state.Demand) error {
+	return p.replica.check(func(s *state.State) error { return s.Owners().Affords(demand) })
 }
 
 // prepareRenew makes the command. Lifetimes are granted up to the maximum.
@@ -503,152 +543,112 @@ func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, s
 	return p.decide(subject), &state.Made{Packed: state.Pack(entry.Document, projection)}, nil
 }
 
-// prepareUpdate merges a patch, if there is one, with the document as it is; the
-// command holds only as long as that is so.
-func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Command, error) {
-	reg, err := p.replica.owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
+// maxSecret bounds the secret of an invitation, in bytes.
+const maxSecret = 128
+
+// prepareRedeem makes the command that redeems an invitation.
+func (p *preparer) prepareRedeem(redeem *state.Redeem) (*state.Command, error) {
+	if len(redeem.Shown) > maxSecret {
+		return nil, directory.Refuse(directory.BadRequest, "an invitation's secret has at most %d bytes", maxSecret)
+	}
+
+	return &state.Command{Redeem: redeem}, p.checkPeering(&redeem.Peer)
+}
+
+// prepareKey makes the command that attests a key, unless apply would ignore it. Any text would
+// become a part of the key document, and every peer would refuse the document for it: so the
+// attestations are judged here, and how often a node has another key.
+func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
+	var changes bool
+
+	err := p.replica.check(func(s *state.State) error {
+		changes = s.Keys().Changes(attest)
+		return s.Keys().CheckAttest(attest)
+	})
+
+	if err == nil && p.cfg.CheckAttestation != nil {
+		err = p.cfg.CheckAttestation(signed.SigningKey{
+			Public: attest.Public, Node: attest.Node, Cosign: attest.Cosign, Attestations: attest.Attestations,
+		})
+	}
+
+	if err == nil && changes {
+		err = p.keys.take(attest)
+	}
+
+	return &state.Command{Attest: attest}, err
+}
+
+// checkPeering refuses a peering that is impossible or over a bound.
+func (p *preparer) checkPeering(peer *state.Peer) error {
+	return p.replica.check(func(s *state.State) error { return s.Peerings().Check(peer) })
+}
+
+// checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another
+// member brings and this one has not found itself: a member's key alone does not replace a peer's authorities.
+func (p *preparer) checkBundle(req *message.Request) error {
+	if err := state.CheckBundle(req.Rebundle.Bundle); err != nil {
+		return err
+	}
+
+	err := p.replica.check(func(s *state.State) error { return s.Peerings().CheckRebundle(req.Rebundle) })
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	entry := reg.Entry()
-
-	doc := entry.Document
-	if r.Statement != 0 && r.Statement != entry.Statement {
-		return nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
-	}
-
-	if r.Patch != nil {
-		if doc.Kind() != directory.KindAD {
-			return nil, directory.Refuse(directory.WrongKind,
-				"registration %s was written as %s; replace it by the same way", entry.RID, doc.Kind())
-		}
-
-		if doc, err = doc.Merge(r.Patch); err != nil {
-			return nil, err
-		}
-	}
-
-	projection, err := kinds.Project(entry.Agent, doc)
-	if err != nil {
-		return nil, err
-	}
-
-	// Without a patch the contents are those that were permitted before.
-	err = p.permit(forwarded && r.Patch != nil, Proposal{entry.Owner, entry.Owner, entry.Agent, projection,
-		entry.Visibility})
-	if err != nil {
-		return nil, err
-	}
-
-	subject := Subject{entry.RID, entry.Agent, entry.Owner, doc, projection, entry.Visibility}
-
-	update := &state.Update{
-		Until:  state.EndOf(doc),
-		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(),
-		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: entry.Statement,
-		Document: doc.Compressed().StoredBytes(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch,
-		Granted: p.decide(subject),
-		Made:    &state.Made{Packed: state.Pack(doc, projection)}, Unchanged: r.Patch == nil,
-	}
-	if err := p.roomFor(update.Demand(reg)); err != nil {
-		return nil, err
-	}
-
-	update.Made.Complete(subject.Agent, subject.Document, update.Provenance(reg), update.Salt, update.Granted)
-
-	return &state.Command{Update: update}, nil
-}
-
-// roomFor refuses a change for which a quota has no room before it is in the log, because
-// an owner without room may try again and again with large documents.
-func (p *preparer) roomFor(demand state.Demand) error {
-	return p.replica.check(func(s *state.State) error { return s.Owners().Affords(demand) })
-}
-
-func newRID(now int64) directory.RID {
-	var entropy [10]byte
-	_, _ = rand.Read(entropy[:]) // never fails
-
-	return directory.NewRID(now, entropy)
-}
-
-func newSalt() (salt signed.Salt) {
-	_, _ = rand.Read(salt[:]) // never fails
-	return salt
-}
-
-// prepareDates checks a document's dates against the clock and the registration that it
-// replaces, nil for none, and completes r.
-func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
-	dates := kinds.DatesOf(doc)
-	switch at := time.UnixMilli(now); {
-	case dates.Updated.Sub(at) > maxAhead:
-		return directory.Refuse(directory.BadDocument,
-			"updated_at is %s ahead of this directory's clock; at most %s are allowed",
-			dates.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
-	case !dates.Expires.IsZero():
-		r.Until = state.EndOf(doc)
-		if _, err := state.CapLifetime(r.Lifetime, r.Until, now); err != nil {
-			return err
-		}
-	}
-
-	if doc.Kind() != directory.KindProfile {
+	if req.From.IsZero() || p.cfg.CheckBundle == nil {
 		return nil
 	}
 
-	switch {
-	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
-		// apply evaluates the caller's conditions
-	case held == nil:
-		// No registration was compared, so the command holds only while the name is free.
-		r.Absent = true
-	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil &&
-		!slices.Contains(r.IfMatch, held.Revision):
-		// apply refuses it, and says why
-	default:
-		// The dates are compared with this revision alone.
-		r.IfMatch = []uint64{held.Revision}
-		return supersedes(dates, kinds.DatesOf(held.Document))
-	}
-
-	return nil
+	return p.cfg.CheckBundle(req.Rebundle.Domain, req.Rebundle.Bundle)
 }
 
-// supersedes refuses a document that is older than the one that it replaces (XU-023): by
-// updated_at, or if one has none, by their versions, if both are SemVer.
-func supersedes(dates, old kinds.Dates) error {
-	switch {
-	case !dates.Updated.IsZero() && !old.Updated.IsZero():
-		if dates.Updated.Before(old.Updated) {
-			return directory.Refuse(directory.StaleMetadata,
-				"updated_at is %s, and what is registered is of %s: newer metadata is not replaced by older",
-				dates.Updated.Format(time.RFC3339Nano), old.Updated.Format(time.RFC3339Nano)).At("/updated_at")
+func (p *preparer) checkPolicy(policy *state.Policy) error {
+	if len(policy.Text) > state.MaxPolicy {
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed",
+			len(policy.Text), state.MaxPolicy)
+	}
+
+	if p.cfg.CheckPolicy == nil || len(policy.Text) == 0 {
+		return nil
+	}
+
+	return p.cfg.CheckPolicy(policy.Text)
+}
+
+// checkClaim refuses an Idempotency-Key that is malformed or has no share left.
+func (p *preparer) checkClaim(claim *state.Claim) error {
+	if err := claim.Check(); err != nil {
+		return err
+	}
+
+	return p.replica.check(func(s *state.State) error { return s.Claims().Check(claim) })
+}
+
+// withinShare returns the outcome of an invocation, without its answer if the caller's share of the
+// answers is used up.
+func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
+	within := *settle
+	p.replica.view(func(s *state.State) {
+		if !s.Claims().KeepsAnswer(settle) {
+			within.Answer = nil
 		}
-	case isSemVer(dates.Version) && isSemVer(old.Version) && semver.Compare("v"+dates.Version, "v"+old.Version) < 0:
-		return directory.Refuse(directory.StaleMetadata,
-			"version is %.100q, and %.100q is registered: newer metadata is not replaced by older", dates.Version,
-			old.Version).At("/version")
-	}
+	})
 
-	return nil
+	return &within
 }
 
-// isSemVer reports whether s is a version of Semantic Versioning 2.0.0, of which
-// package semver takes shortened ones too.
-func isSemVer(s string) bool {
-	core, _, _ := strings.Cut(s, "+")
-	core, _, _ = strings.Cut(core, "-")
-
-	return semver.IsValid("v"+s) && strings.Count(core, ".") == 2
+// checkRevoke refuses to revoke a key whose id is malformed or has no room.
+func (p *preparer) checkRevoke(revoke *state.Revoke) error {
+	return p.replica.check(func(s *state.State) error { return s.Keys().CheckRevoke(revoke) })
 }
 
-// Documents may say how old they are and when they end (draft-xu, 4.8 and 9). The leader
-// judges them by its clock and by the registration that they replace, because no other
-// member knows both. It pins the registration that it has compared with by a precondition
-// in the command. The end is in the command, so that apply need not read the document.
+// checkErase refuses to erase the contents of a registration that is alive.
+func (p *preparer) checkErase(erase *state.Erase) error {
+	return p.replica.check(func(s *state.State) error { return s.Erasures().CheckErase(erase) })
+}
 
-// maxAhead is how far ahead of the leader's clock a document's own date may be
-// (XU-061).
-const maxAhead = 60 * time.Second
+// checkPin refuses a pin that apply would refuse.
+func (p *preparer) checkPin(pin *state.Pin) error {
+	return p.replica.check(func(s *state.State) error { return s.Pins().Check(pin) })
+}

@@ -45,82 +45,6 @@ func newProposer(m *member, clocks *clocks, over context.Context) *proposer {
 	}
 }
 
-// run makes log entries of waiting proposals, one after the other.
-func (p *proposer) run() {
-	for {
-		first := p.batches.first()
-		if first == nil {
-			return
-		}
-
-		select {
-		case p.slot <- struct{}{}:
-		case <-p.over:
-			return
-		}
-
-		if group := p.batches.gather(first); len(group) > 0 {
-			p.enter(group)
-		}
-
-		<-p.slot
-	}
-}
-
-// enter stamps a group with the time, gives it to Raft, and answers each of its commands.
-func (p *proposer) enter(group []*proposal) {
-	entry := &inflightEntry{group: group}
-	entry.steps.entered, entry.steps.commands = time.Now(), len(group)
-
-	now, err := p.clocks.stamp()
-	if err == nil {
-		entry.data, err = state.EncodeBatch(p.replica.Written().Log, now, encodedChanges(group))
-	}
-
-	if err != nil {
-		entry.answer(nil, err)
-		return
-	}
-
-	// Before Apply, because the entry may be applied before Raft's future returns.
-	p.commits.entering()
-	p.inflight.Store(entry)
-
-	future := p.group.raft.Apply(entry.data, enqueueTimeout)
-	if err := proposed(future.Error()); err != nil {
-		entry.answer(nil, err)
-	} else if err, is := future.Response().(error); is {
-		entry.answer(nil, message.Unknown(err))
-	}
-}
-
-// outcome waits for the result of a command.
-func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Outcome, error) {
-	result, err := p.batches.result(ctx, waiting)
-	if err != nil {
-		return directory.Outcome{}, err
-	}
-
-	if s := waiting.steps; s != nil {
-		span.Past(ctx, span.Queue, waiting.added, s.entered, 0)
-		span.Past(ctx, span.Commit, s.entered, s.committed, s.commands)
-		span.Past(ctx, span.Apply, s.committed, s.applied, s.commands)
-	}
-
-	return result.Outcome, result.Err
-}
-
-// pause waits until no entry is under way, and lets none begin until release, which may
-// be called twice.
-func (p *proposer) pause(ctx context.Context) (release func(), err error) {
-	select {
-	case p.slot <- struct{}{}:
-		return sync.OnceFunc(func() { <-p.slot }), nil
-	case <-ctx.Done():
-		return func() {}, tooBusy(ctx)
-	}
-}
-
 // propose puts a command into the log and returns its result. message.ErrNotLeader and
 // Unavailable mean that nothing was changed.
 func (p *proposer) propose(ctx context.Context, c *state.Command) (directory.Outcome, error) {
@@ -164,18 +88,26 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 	return p.batches.add(ctx, raw, command.Weight())
 }
 
-// applied answers the proposals of an entry of this member where it is applied, instead
-// of where Raft reports it: one goroutine less to wake for every write.
-func (p *proposer) applied(entry *raft.Log, committed time.Time, results []state.Result) {
-	last := p.inflight.Load()
-	if last == nil || len(entry.Data) == 0 || &last.data[0] != &entry.Data[0] {
-		return
+// run makes log entries of waiting proposals, one after the other.
+func (p *proposer) run() {
+	for {
+		first := p.batches.first()
+		if first == nil {
+			return
+		}
+
+		select {
+		case p.slot <- struct{}{}:
+		case <-p.over:
+			return
+		}
+
+		if group := p.batches.gather(first); len(group) > 0 {
+			p.enter(group)
+		}
+
+		<-p.slot
 	}
-
-	last.steps.committed, last.steps.applied = committed, time.Now()
-
-	p.commits.committed()
-	last.answer(results, nil)
 }
 
 // An inflightEntry is an entry on its way into the log, with its proposals.
@@ -194,6 +126,47 @@ type entrySteps struct {
 	commands  int
 }
 
+// enter stamps a group with the time, gives it to Raft, and answers each of its commands.
+func (p *proposer) enter(group []*proposal) {
+	entry := &inflightEntry{group: group}
+	entry.steps.entered, entry.steps.commands = time.Now(), len(group)
+
+	now, err := p.clocks.stamp()
+	if err == nil {
+		entry.data, err = state.EncodeBatch(p.replica.Written().Log, now, encodedChanges(group))
+	}
+
+	if err != nil {
+		entry.answer(nil, err)
+		return
+	}
+
+	// Before Apply, because the entry may be applied before Raft's future returns.
+	p.commits.entering()
+	p.inflight.Store(entry)
+
+	future := p.group.raft.Apply(entry.data, enqueueTimeout)
+	if err := proposed(future.Error()); err != nil {
+		entry.answer(nil, err)
+	} else if err, is := future.Response().(error); is {
+		entry.answer(nil, message.Unknown(err))
+	}
+}
+
+// applied answers the proposals of an entry of this member where it is applied, instead
+// of where Raft reports it: one goroutine less to wake for every write.
+func (p *proposer) applied(entry *raft.Log, committed time.Time, results []state.Result) {
+	last := p.inflight.Load()
+	if last == nil || len(entry.Data) == 0 || &last.data[0] != &entry.Data[0] {
+		return
+	}
+
+	last.steps.committed, last.steps.applied = committed, time.Now()
+
+	p.commits.committed()
+	last.answer(results, nil)
+}
+
 // answer answers all proposals once. An entry whose outcome Raft no longer knows, as of a
 // leader that was overtaken, may still be applied.
 func (f *inflightEntry) answer(results []state.Result, err error) {
@@ -208,5 +181,56 @@ func (f *inflightEntry) answer(results []state.Result, err error) {
 			waiting.steps = &f.steps
 			waiting.done <- results[i]
 		}
+	}
+}
+
+// commitSignals say when followers wait for a commit notice.
+type commitSignals struct {
+	entered atomic.Uint64 // number of entries given to Raft
+	pending atomic.Bool   // no entry follows the last commit and carries its index
+	awaited chan struct{} // holds one: a reader waits for a follower to apply the commit
+	commit  chan struct{} // holds one: an entry was committed
+}
+
+func newCommitSignals() commitSignals {
+	return commitSignals{awaited: make(chan struct{}, 1), commit: make(chan struct{}, 1)}
+}
+
+// entering notes that an entry is given to Raft, which carries the commit index.
+func (s *commitSignals) entering() {
+	s.pending.Store(false)
+	s.entered.Add(1)
+}
+
+// committed notes that the last entry is committed.
+func (s *commitSignals) committed() {
+	s.pending.Store(true)
+	signal(s.commit)
+}
+
+// outcome waits for the result of a command.
+func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Outcome, error) {
+	result, err := p.batches.result(ctx, waiting)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	if s := waiting.steps; s != nil {
+		span.Past(ctx, span.Queue, waiting.added, s.entered, 0)
+		span.Past(ctx, span.Commit, s.entered, s.committed, s.commands)
+		span.Past(ctx, span.Apply, s.committed, s.applied, s.commands)
+	}
+
+	return result.Outcome, result.Err
+}
+
+// pause waits until no entry is under way, and lets none begin until release, which may
+// be called twice.
+func (p *proposer) pause(ctx context.Context) (release func(), err error) {
+	select {
+	case p.slot <- struct{}{}:
+		return sync.OnceFunc(func() { <-p.slot }), nil
+	case <-ctx.Done():
+		return func() {}, tooBusy(ctx)
 	}
 }

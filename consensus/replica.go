@@ -59,6 +59,47 @@ func newReplica(cfg *Config, life *lifecycle) *Replica {
 	return r
 }
 
+// A machine is the replica as the Raft library sees it.
+type machine struct {
+	*member
+
+	terms *terms
+}
+
+// Apply applies one log entry and returns []result, or the error that ended
+// this member's applying.
+func (m machine) Apply(entry *raft.Log) any {
+	defer func() {
+		// It happens at each start again, so the report names the entry at which a backup can end.
+		if p := recover(); p != nil {
+			panic(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: fmt.Errorf("%v\n%s", p, debug.Stack())})
+		}
+	}()
+
+	// A leader's entry may be committed before its own disk has it. The state is never ahead of the disk.
+	err := m.storage.disk.Ahead.Wait(entry.Index)
+	committed := time.Now()
+
+	var results []state.Result
+	if err == nil {
+		results, err = m.replica.applyEntry(entry)
+	}
+
+	m.storage.growth.grow(len(entry.Data))
+
+	if err != nil {
+		m.life.fail(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: err})
+		return err
+	}
+
+	// Not only a ready leader: its first commands precede that.
+	if leader := m.terms.elected(); leader != nil {
+		leader.proposer.applied(entry, committed, results)
+	}
+
+	return results
+}
+
 func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	if err := r.lifetime.failure(); err != nil {
 		return nil, err
@@ -138,27 +179,186 @@ func (r *Replica) keepEntries() error {
 	return nil
 }
 
-// view calls read with the state, which nothing changes meanwhile. It must not be kept.
-func (r *Replica) view(read func(*state.State)) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	read(r.state)
+// brought returns the changes of an entry that members brought. The caller holds mu.
+func (r *Replica) brought(batch *state.Batch, results []state.Result, index uint64) (changes []Change) {
+	at := time.UnixMilli(batch.Time)
+
+	for i := range batch.Commands {
+		command := &batch.Commands[i]
+
+		change, ok := changeOf(command, &results[i], r.state.Registrations())
+		if !ok {
+			continue
+		}
+
+		own := change.From == r.config.Node
+		change.Unsent = own && index > r.Commands.logged && !r.marks.sent(command.Origin.Mark, change.Caller, at)
+
+		if change.Unsent || !own && !change.Silent {
+			changes = append(changes, change)
+		}
+	}
+
+	return changes
 }
 
-// check is view of a question to the state: whether something would be refused.
-func (r *Replica) check(refuses func(*state.State) error) error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return refuses(r.state)
+// publishPolicy passes the policy to Config.Policy if another one is in force. The caller
+// holds mu, so that no reader sees the state after the change with the policy before it.
+func (r *Replica) publishPolicy() {
+	text, version := r.state.Policy().Policy()
+	if r.config.Policy != nil && r.policyVersion != version {
+		r.policyVersion = version
+		r.config.Policy(text, version)
+	}
 }
 
-// use is view while no other call reads the state, for a call that changes how it is kept: a copy that is
-// shared, a queue that is looked through. It must not change contents that the log determines.
-func (r *Replica) use(use func(*state.State)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	use(r.state)
+// notifyChanged wakes all waiters for a change of state, and advances the index's clock to the
+// committed time (rule T4). The caller holds mu.
+func (r *Replica) notifyChanged() {
+	history := r.state.History()
+
+	now := time.UnixMilli(history.Now())
+
+	// Committed time goes back after a step of a leader's clock that was confirmed.
+	if now.Before(r.now) {
+		r.config.Index.Clock.Correct(now)
+	}
+
+	r.now = now
+	r.config.Index.Clock.Advance(now)
+
+	if r.away.Load() && r.config.Clock.Now().Sub(now) <= awayFor {
+		r.away.Store(false)
+	}
+
+	r.summary.Store(&stateSummary{
+		position: history.Position(),
+		restored: history.Restored(),
+		sealed:   history.Sealed() != "",
+		written:  r.state.Members().Written(),
+	})
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// notifyAgreed wakes all waiters for changes of more than registrations. The caller holds mu.
+func (r *Replica) notifyAgreed() {
+	close(r.agreed)
+	r.agreed = make(chan struct{})
+}
+
+// Snapshot captures the contents of a snapshot; the library writes it while changes continue.
+func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	if err := m.life.failure(); err != nil {
+		return nil, err
+	}
+
+	// Raft cuts the log by this bound once it has the snapshot.
+	m.storage.limitTrailingLogs()
+
+	var (
+		snapshot *state.Snapshot
+		at       history.Position
+	)
+
+	m.replica.use(func(s *state.State) {
+		m.storage.growth.bytes.Store(0)
+
+		snapshot = s.Snapshot()
+		at = logged(s)
+	})
+
+	// Both are on the disk before the snapshot, because the log behind them may be cut after it.
+	return fsmSnapshot{snapshot, func() error {
+		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(at))
+	}}, nil
+}
+
+// fsmSnapshot lets the Raft library write a snapshot.
+type fsmSnapshot struct {
+	snapshot *state.Snapshot
+	before   func() error // writes the data for which the log before the snapshot was needed
+}
+
+// Persist implements raft.FSMSnapshot.
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	// This member's own state needs no judgement.
+	if judged, is := sink.(*disk.JudgedSink); is {
+		judged.Unjudged()
+	}
+
+	w := bufio.NewWriterSize(sink, 1<<16)
+
+	err := s.before()
+	if err == nil {
+		err = s.snapshot.Write(w)
+	}
+
+	if err == nil {
+		err = w.Flush()
+	}
+
+	if err != nil {
+		return errors.Join(fmt.Errorf("write a snapshot: %w", err), sink.Cancel())
+	}
+
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (fsmSnapshot) Release() {}
+
+// Restore replaces the state by a snapshot.
+func (m machine) Restore(r io.ReadCloser) error {
+	if err := m.life.failure(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+
+	var err error
+
+	// The inspector has decoded another member's snapshot already.
+	next := m.storage.judged.Swap(nil)
+	if next == nil {
+		next, err = decodeSnapshot(m.cfg, r)
+	}
+
+	if err := errors.Join(err, r.Close()); err != nil {
+		err = fmt.Errorf("restore a snapshot: %w", err)
+		m.storage.unread.Store(&err)
+
+		if errors.Is(err, state.ErrNewer) {
+			// Otherwise its leader would send it again and again, or Raft would take an older one.
+			m.life.fail(err)
+		}
+
+		return err
+	}
+
+	// Filling the index of 10^6 registrations takes seconds. Nothing is applied meanwhile,
+	// so the lock is not needed yet.
+	next.Registrations().FillIndex()
+	m.storage.growth.bytes.Store(0)
+
+	return m.replica.replace(next)
+}
+
+// decodeSnapshot reads a snapshot that this release can go on with.
+func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
+	next, header, err := state.Read(r, cfg.Domain, cfg.Index, backup.Processors())
+	if err != nil {
+		return nil, err
+	}
+
+	reads := cfg.reads
+	if header.Version > reads.Snapshot {
+		return nil, state.NewerSnapshot(header.Version, reads.Snapshot)
+	}
+
+	if err := reads.Lacks(next.Members().Written()); err != nil {
+		return nil, err
+	}
+
+	return next, next.Registrations().CheckStatements(reads)
 }
 
 // replace replaces the state by that of a snapshot.
@@ -205,29 +405,6 @@ func logged(s *state.State) history.Position {
 	return history.Position{Epoch: s.History().Position().Epoch, Size: size}
 }
 
-// brought returns the changes of an entry that members brought. The caller holds mu.
-func (r *Replica) brought(batch *state.Batch, results []state.Result, index uint64) (changes []Change) {
-	at := time.UnixMilli(batch.Time)
-
-	for i := range batch.Commands {
-		command := &batch.Commands[i]
-
-		change, ok := changeOf(command, &results[i], r.state.Registrations())
-		if !ok {
-			continue
-		}
-
-		own := change.From == r.config.Node
-		change.Unsent = own && index > r.Commands.logged && !r.marks.sent(command.Origin.Mark, change.Caller, at)
-
-		if change.Unsent || !own && !change.Silent {
-			changes = append(changes, change)
-		}
-	}
-
-	return changes
-}
-
 // A stateSummary has the parts of the state that every read needs.
 type stateSummary struct {
 	position directory.Position
@@ -236,112 +413,41 @@ type stateSummary struct {
 	written  Numbers // its Formats are never modified
 }
 
-// notifyChanged wakes all waiters for a change of state, and advances the index's clock to the
-// committed time (rule T4). The caller holds mu.
-func (r *Replica) notifyChanged() {
-	history := r.state.History()
-
-	now := time.UnixMilli(history.Now())
-
-	// Committed time goes back after a step of a leader's clock that was confirmed.
-	if now.Before(r.now) {
-		r.config.Index.Clock.Correct(now)
-	}
-
-	r.now = now
-	r.config.Index.Clock.Advance(now)
-
-	if r.away.Load() && r.config.Clock.Now().Sub(now) <= awayFor {
-		r.away.Store(false)
-	}
-
-	r.summary.Store(&stateSummary{
-		position: history.Position(),
-		restored: history.Restored(),
-		sealed:   history.Sealed() != "",
-		written:  r.state.Members().Written(),
-	})
-	close(r.changed)
-	r.changed = make(chan struct{})
+// A readProgress is the basis of a leader's reads.
+type readProgress struct {
+	applied atomic.Uint64 // index of the last entry that is applied, as far as known; every command raises it
 }
 
-// notifyAgreed wakes all waiters for changes of more than registrations. The caller holds mu.
-func (r *Replica) notifyAgreed() {
-	close(r.agreed)
-	r.agreed = make(chan struct{})
-}
-
-// publishPolicy passes the policy to Config.Policy if another one is in force. The caller
-// holds mu, so that no reader sees the state after the change with the policy before it.
-func (r *Replica) publishPolicy() {
-	text, version := r.state.Policy().Policy()
-	if r.config.Policy != nil && r.policyVersion != version {
-		r.policyVersion = version
-		r.config.Policy(text, version)
-	}
-}
-
-// policyVersion returns the version of the policy in force.
-func policyVersion(s *state.State) uint64 {
-	_, version := s.Policy().Policy()
-
-	return version
-}
-
-// Admitted returns the nodes that may become members, sorted by id, and until when.
-func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	for _, a := range r.state.Members().Admissions() {
-		if a.Until > r.state.History().Now()/1000 {
-			ids, until = append(ids, a.ID), append(until, time.Unix(a.Until, 0))
-		}
-	}
-
-	return ids, until
-}
-
-// StandingAdmissions returns the patterns of nodes that may become members, sorted, and how many
-// members may match each.
-func (r *Replica) StandingAdmissions() (patterns []string, most []uint32) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	for _, a := range r.state.Members().Standing() {
-		patterns, most = append(patterns, a.Pattern), append(most, a.Max)
-	}
-
-	return patterns, most
-}
-
-// Agreed returns a channel that is closed at the next change of anything besides
-// registrations: keys, peerings, policy, members, the history's beginning. A reader of these
-// alone is not woken by every log entry. Take it as Changed's.
-func (r *Replica) Agreed() <-chan struct{} {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.agreed
-}
-
-// Await waits until this member has applied a position of its domain's history.
-// It returns ctx's error when that ends first.
-func (r *Replica) Await(ctx context.Context, at directory.Position) error {
+func (r *readProgress) raise(index uint64) {
 	for {
-		changed := r.Changed()
-		if !r.Position().Before(at) {
-			return nil
-		}
-
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.lifetime.closing.Done():
-			return errors.New("this member is stopping")
+		old := r.applied.Load()
+		if old >= index || r.applied.CompareAndSwap(old, index) {
+			return
 		}
 	}
+}
+
+// view calls read with the state, which nothing changes meanwhile. It must not be kept.
+func (r *Replica) view(read func(*state.State)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	read(r.state)
+}
+
+// check is view of a question to the state: whether something would be refused.
+func (r *Replica) check(refuses func(*state.State) error) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return refuses(r.state)
+}
+
+// use is view while no other call reads the state, for a call that changes how it is kept: a copy that is
+// shared, a queue that is looked through. It must not change contents that the log determines.
+func (r *Replica) use(use func(*state.State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	use(r.state)
 }
 
 // Changed returns a channel that is closed at the next change of state. Take it before reading
@@ -472,6 +578,35 @@ func (r *Replica) Record(aud directory.Audience, h, m directory.Hash) (payload [
 	}
 
 	return reg.Statement(grant)
+}
+
+// Agreed returns a channel that is closed at the next change of anything besides
+// registrations: keys, peerings, policy, members, the history's beginning. A reader of these
+// alone is not woken by every log entry. Take it as Changed's.
+func (r *Replica) Agreed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.agreed
+}
+
+// Await waits until this member has applied a position of its domain's history.
+// It returns ctx's error when that ends first.
+func (r *Replica) Await(ctx context.Context, at directory.Position) error {
+	for {
+		changed := r.Changed()
+		if !r.Position().Before(at) {
+			return nil
+		}
+
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.lifetime.closing.Done():
+			return errors.New("this member is stopping")
+		}
+	}
 }
 
 // Settled reports whether this member has led or caught up since it was opened. Until then it
@@ -611,171 +746,36 @@ func (r *Replica) unconfirmed(rid directory.RID) bool {
 	return reg != nil && reg.Entry().Unconfirmed
 }
 
-// A readProgress is the basis of a leader's reads.
-type readProgress struct {
-	applied atomic.Uint64 // index of the last entry that is applied, as far as known; every command raises it
+// policyVersion returns the version of the policy in force.
+func policyVersion(s *state.State) uint64 {
+	_, version := s.Policy().Policy()
+
+	return version
 }
 
-func (r *readProgress) raise(index uint64) {
-	for {
-		old := r.applied.Load()
-		if old >= index || r.applied.CompareAndSwap(old, index) {
-			return
+// Admitted returns the nodes that may become members, sorted by id, and until when.
+func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	for _, a := range r.state.Members().Admissions() {
+		if a.Until > r.state.History().Now()/1000 {
+			ids, until = append(ids, a.ID), append(until, time.Unix(a.Until, 0))
 		}
 	}
+
+	return ids, until
 }
 
-// A machine is the replica as the Raft library sees it.
-type machine struct {
-	*member
+// StandingAdmissions returns the patterns of nodes that may become members, sorted, and how many
+// members may match each.
+func (r *Replica) StandingAdmissions() (patterns []string, most []uint32) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 
-	terms *terms
+	for _, a := range r.state.Members().Standing() {
+		patterns, most = append(patterns, a.Pattern), append(most, a.Max)
+	}
+
+	return patterns, most
 }
-
-// Apply applies one log entry and returns []result, or the error that ended
-// this member's applying.
-func (m machine) Apply(entry *raft.Log) any {
-	defer func() {
-		// It happens at each start again, so the report names the entry at which a backup can end.
-		if p := recover(); p != nil {
-			panic(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: fmt.Errorf("%v\n%s", p, debug.Stack())})
-		}
-	}()
-
-	// A leader's entry may be committed before its own disk has it. The state is never ahead of the disk.
-	err := m.storage.disk.Ahead.Wait(entry.Index)
-	committed := time.Now()
-
-	var results []state.Result
-	if err == nil {
-		results, err = m.replica.applyEntry(entry)
-	}
-
-	m.storage.growth.grow(len(entry.Data))
-
-	if err != nil {
-		m.life.fail(&backup.EntryError{Entry: entry.Index, Term: entry.Term, Err: err})
-		return err
-	}
-
-	// Not only a ready leader: its first commands precede that.
-	if leader := m.terms.elected(); leader != nil {
-		leader.proposer.applied(entry, committed, results)
-	}
-
-	return results
-}
-
-// Snapshot captures the contents of a snapshot; the library writes it while changes continue.
-func (m machine) Snapshot() (raft.FSMSnapshot, error) {
-	if err := m.life.failure(); err != nil {
-		return nil, err
-	}
-
-	// Raft cuts the log by this bound once it has the snapshot.
-	m.storage.limitTrailingLogs()
-
-	var (
-		snapshot *state.Snapshot
-		at       history.Position
-	)
-
-	m.replica.use(func(s *state.State) {
-		m.storage.growth.bytes.Store(0)
-
-		snapshot = s.Snapshot()
-		at = logged(s)
-	})
-
-	// Both are on the disk before the snapshot, because the log behind them may be cut after it.
-	return fsmSnapshot{snapshot, func() error {
-		return errors.Join(m.replica.ledger.Sync(), m.replica.history.Saved(at))
-	}}, nil
-}
-
-// Restore replaces the state by a snapshot.
-func (m machine) Restore(r io.ReadCloser) error {
-	if err := m.life.failure(); err != nil {
-		return errors.Join(err, r.Close())
-	}
-
-	var err error
-
-	// The inspector has decoded another member's snapshot already.
-	next := m.storage.judged.Swap(nil)
-	if next == nil {
-		next, err = decodeSnapshot(m.cfg, r)
-	}
-
-	if err := errors.Join(err, r.Close()); err != nil {
-		err = fmt.Errorf("restore a snapshot: %w", err)
-		m.storage.unread.Store(&err)
-
-		if errors.Is(err, state.ErrNewer) {
-			// Otherwise its leader would send it again and again, or Raft would take an older one.
-			m.life.fail(err)
-		}
-
-		return err
-	}
-
-	// Filling the index of 10^6 registrations takes seconds. Nothing is applied meanwhile,
-	// so the lock is not needed yet.
-	next.Registrations().FillIndex()
-	m.storage.growth.bytes.Store(0)
-
-	return m.replica.replace(next)
-}
-
-// decodeSnapshot reads a snapshot that this release can go on with.
-func decodeSnapshot(cfg *Config, r io.Reader) (*state.State, error) {
-	next, header, err := state.Read(r, cfg.Domain, cfg.Index, backup.Processors())
-	if err != nil {
-		return nil, err
-	}
-
-	reads := cfg.reads
-	if header.Version > reads.Snapshot {
-		return nil, state.NewerSnapshot(header.Version, reads.Snapshot)
-	}
-
-	if err := reads.Lacks(next.Members().Written()); err != nil {
-		return nil, err
-	}
-
-	return next, next.Registrations().CheckStatements(reads)
-}
-
-// fsmSnapshot lets the Raft library write a snapshot.
-type fsmSnapshot struct {
-	snapshot *state.Snapshot
-	before   func() error // writes the data for which the log before the snapshot was needed
-}
-
-// Persist implements raft.FSMSnapshot.
-func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	// This member's own state needs no judgement.
-	if judged, is := sink.(*disk.JudgedSink); is {
-		judged.Unjudged()
-	}
-
-	w := bufio.NewWriterSize(sink, 1<<16)
-
-	err := s.before()
-	if err == nil {
-		err = s.snapshot.Write(w)
-	}
-
-	if err == nil {
-		err = w.Flush()
-	}
-
-	if err != nil {
-		return errors.Join(fmt.Errorf("write a snapshot: %w", err), sink.Cancel())
-	}
-
-	return sink.Close()
-}
-
-// Release implements raft.FSMSnapshot.
-func (fsmSnapshot) Release() {}

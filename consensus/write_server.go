@@ -23,6 +23,18 @@ type writeServer struct {
 	streams *stream.Server
 }
 
+// acceptLoop answers the write streams that members open.
+func (w *writeServer) acceptLoop() {
+	for {
+		conn, err := w.messenger.cluster.AcceptWrites()
+		if err != nil {
+			return
+		}
+
+		w.life.loops.Go(func() { w.streams.Serve(conn) })
+	}
+}
+
 // answerFrame answers a message of a member with a frame.
 func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
@@ -36,6 +48,16 @@ func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) 
 	return append(stream.NewFrame(len(data)), data...)
 }
 
+// serve executes the writes of a message, if this member leads.
+func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
+	leader := w.terms.leader()
+	if leader == nil {
+		return &message.Answers{NotLeader: true}
+	}
+
+	return leader.serve(ctx, from, body)
+}
+
 // drain lets the requests of members that were read be answered, within a bound.
 func (w *writeServer) drain(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
@@ -45,28 +67,6 @@ func (w *writeServer) drain(bound time.Duration) {
 	if err := w.messenger.cluster.Drain(ctx); err != nil {
 		w.log.Debug("answers to members are cut off", "err", err)
 	}
-}
-
-// acceptLoop answers the write streams that members open.
-func (w *writeServer) acceptLoop() {
-	for {
-		conn, err := w.messenger.cluster.AcceptWrites()
-		if err != nil {
-			return
-		}
-
-		w.life.loops.Go(func() { w.streams.Serve(conn) })
-	}
-}
-
-// serve executes the writes of a message, if this member leads.
-func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
-	leader := w.terms.leader()
-	if leader == nil {
-		return &message.Answers{NotLeader: true}
-	}
-
-	return leader.serve(ctx, from, body)
 }
 
 // serve executes the writes of a message, each by itself.
@@ -137,16 +137,6 @@ type preparedWrite struct {
 	err      error
 }
 
-// prepare prepares a request that waits for nothing.
-func (l *Leader) prepare(ctx context.Context, write *preparedWrite, req *message.Request) {
-	ctx, write.span = l.cfg.Tracer.Accept(ctx, req.Trace)
-	_, step := span.Start(ctx, span.Prepare)
-
-	write.req = req
-	write.command, write.err = l.preparer.prepareFor(req)
-	step.Done(write.err)
-}
-
 // requestFrom reads a request of a member's. One without a vote brings its own key and nothing else.
 func (l *Leader) requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error) {
 	member, is := l.group.server(from)
@@ -170,6 +160,40 @@ func (l *Leader) requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Re
 
 	return req, nil
 }
+
+func refuseWithoutVote(id spiffeid.ID) error {
+	return directory.Refuse(directory.NotVoter,
+		"%s has no vote, and changes go through voters; nothing was changed", id)
+}
+
+// prepare prepares a request that waits for nothing.
+func (l *Leader) prepare(ctx context.Context, write *preparedWrite, req *message.Request) {
+	ctx, write.span = l.cfg.Tracer.Accept(ctx, req.Trace)
+	_, step := span.Start(ctx, span.Prepare)
+
+	write.req = req
+	write.command, write.err = l.preparer.prepareFor(req)
+	step.Done(write.err)
+}
+
+// finish returns the outcome of a prepared write.
+func (l *Leader) finish(ctx context.Context, write *preparedWrite) (directory.Outcome, error) {
+	if write.err != nil {
+		return directory.Outcome{}, write.err
+	}
+
+	ctx = write.span.In(ctx)
+
+	out, err := l.proposer.outcome(ctx, write.proposal)
+	if write.req.Moved(write.command, err) {
+		return l.write(ctx, write.req)
+	}
+
+	return out, err
+}
+
+// maxPrepared bounds how often a command is prepared again because the state has changed.
+const maxPrepared = 8
 
 // write executes a request: it prepares a command, with all that apply may
 // not find out by itself, and proposes it.
@@ -208,6 +232,10 @@ func (l *Leader) write(ctx context.Context, req *message.Request) (directory.Out
 func tooManyUpdates() error {
 	return directory.Refuse(directory.Unavailable, "too many concurrent updates; nothing was changed; retry")
 }
+
+// maxAlone bounds how many items of a RefreshMany that need commands of their own are
+// under way at once.
+const maxAlone = 64
 
 // writeAlone refreshes, one by one, the items that could not share the command of a
 // RefreshMany: a restored registration that is not confirmed yet needs a statement of its
@@ -256,31 +284,3 @@ func (l *Leader) writeAlone(ctx context.Context, req *message.Request, out *dire
 
 	all.Wait()
 }
-
-// finish returns the outcome of a prepared write.
-func (l *Leader) finish(ctx context.Context, write *preparedWrite) (directory.Outcome, error) {
-	if write.err != nil {
-		return directory.Outcome{}, write.err
-	}
-
-	ctx = write.span.In(ctx)
-
-	out, err := l.proposer.outcome(ctx, write.proposal)
-	if write.req.Moved(write.command, err) {
-		return l.write(ctx, write.req)
-	}
-
-	return out, err
-}
-
-func refuseWithoutVote(id spiffeid.ID) error {
-	return directory.Refuse(directory.NotVoter,
-		"%s has no vote, and changes go through voters; nothing was changed", id)
-}
-
-// maxPrepared bounds how often a command is prepared again because the state has changed.
-const maxPrepared = 8
-
-// maxAlone bounds how many items of a RefreshMany that need commands of their own are
-// under way at once.
-const maxAlone = 64
