@@ -140,7 +140,7 @@ func (m *member) checkAdmission(from spiffeid.ID, members []server) error {
 		ids[i] = one.ID
 	}
 
-	return m.replica.check(func(s *state.State) error {
+	return ask(m.replica, func(s *state.State) error {
 		until, _ := s.Members().Admitted(from)
 		if _, standing := s.Members().AdmittedByPattern(from, ids); standing || until > s.History().Now()/1000 {
 			return nil

@@ -65,8 +65,7 @@ func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 		return false
 	}
 
-	held := 0
-	c.replica.view(func(s *state.State) { held = s.Registrations().Len() })
+	held := ask(c.replica, func(s *state.State) int { return s.Registrations().Len() })
 
 	return expiring > min(alwaysAllowed+held/100, state.MaxLooks-1)
 }

@@ -266,11 +266,9 @@ func (l *Leader) barrier() error {
 
 // proposeRules replaces the domain's rules by this leader's.
 func (l *Leader) proposeRules(ctx context.Context) error {
-	var current Rules
-
 	rules := l.rules.Load()
-	l.replica.view(func(s *state.State) { current = s.Owners().Rules() })
 
+	current := ask(l.replica, func(s *state.State) Rules { return s.Owners().Rules() })
 	if current.Equal(rules) {
 		return nil
 	}
@@ -300,9 +298,7 @@ func (l *Leader) replaceRules(ctx context.Context) {
 // withdrawVerdict withdraws the verdict of a leader with another basis, before this
 // leader decides any grants: decisions on two bases are not one verdict.
 func (l *Leader) withdrawVerdict(ctx context.Context) error {
-	var v *state.Verdict
-	l.replica.view(func(s *state.State) { v = s.Policy().Verdict() })
-
+	v := ask(l.replica, func(s *state.State) *state.Verdict { return s.Policy().Verdict() })
 	if l.cfg.Grants == nil || v == nil || v.Basis == l.cfg.Basis {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (o *operator) admit(ctx context.Context, req *message.Request) (directory.O
 
 	var known bool
 
-	full := o.replica.check(func(s *state.State) error {
+	full := ask(o.replica, func(s *state.State) error {
 		_, known = s.Members().Admitted(ordered.ID)
 		return s.Members().CheckAdmission(ordered.ID)
 	})
@@ -68,7 +68,7 @@ func (o *operator) admitStanding(ctx context.Context, req *message.Request) (dir
 
 	var known bool
 
-	full := o.replica.check(func(s *state.State) error {
+	full := ask(o.replica, func(s *state.State) error {
 		known = slices.ContainsFunc(s.Members().Standing(), func(a state.Admission) bool {
 			return a.Pattern == admission.Pattern
 		})

@@ -162,9 +162,8 @@ func (p *peers) answerContacts() *message.ContactsAnswer {
 }
 
 // declared returns the addresses and versions that the members have declared.
-func (p *peers) declared() (members map[spiffeid.ID]state.Member) {
-	p.replica.view(func(s *state.State) { members = s.Members().All() })
-	return members
+func (p *peers) declared() map[spiffeid.ID]state.Member {
+	return ask(p.replica, func(s *state.State) map[spiffeid.ID]state.Member { return s.Members().All() })
 }
 
 // confirmed asks the other voters, but for the one that something came from, whether one of them has applied

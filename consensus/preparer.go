@@ -98,11 +98,17 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Witnessed != nil:
 		return &state.Command{Witnessed: req.Witnessed}, p.checkWitnessed(req.Witnessed)
 	case req.Revoke != nil:
-		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
+		return &state.Command{Revoke: req.Revoke}, ask(p.replica, func(s *state.State) error {
+			return s.Keys().CheckRevoke(req.Revoke)
+		})
 	case req.Pin != nil:
-		return &state.Command{Pin: req.Pin}, p.checkPin(req.Pin)
+		return &state.Command{Pin: req.Pin}, ask(p.replica, func(s *state.State) error {
+			return s.Pins().Check(req.Pin)
+		})
 	case req.Erase != nil:
-		return &state.Command{Erase: req.Erase}, p.checkErase(req.Erase)
+		return &state.Command{Erase: req.Erase}, ask(p.replica, func(s *state.State) error {
+			return s.Erasures().CheckErase(req.Erase)
+		})
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
@@ -116,7 +122,7 @@ func (p *preparer) judgedNow(caller message.Caller) error {
 		return nil
 	}
 
-	return p.replica.check(func(s *state.State) error {
+	return ask(p.replica, func(s *state.State) error {
 		if *caller.PolicyVersion != policyVersion(s) {
 			return overtaken("the domain has had another policy since this was permitted")
 		}
@@ -245,8 +251,9 @@ func (p *preparer) permit(forwarded bool, proposal Proposal) error {
 
 // decide asks policy for the subject's grants. An incomplete grant is dropped.
 func (p *preparer) decide(subject Subject) state.Granted {
-	granted := state.Granted{Owner: subject.Owner}
-	p.replica.view(func(s *state.State) { granted.Policy = s.Policy().Basis() })
+	granted := state.Granted{Owner: subject.Owner, Policy: ask(p.replica, func(s *state.State) uint64 {
+		return s.Policy().Basis()
+	})}
 
 	if p.cfg.Grants == nil {
 		return granted
@@ -413,7 +420,7 @@ func (p *preparer) prepareUpdate(r *message.Refresh, forwarded bool) (*state.Com
 // roomFor refuses a change for which a quota has no room before it is in the log, because
 // an owner without room may try again and again with large documents.
 func (p *preparer) roomFor(demand state.Demand) error {
-	return p.replica.check(func(s *state.State) error { return s.Owners().Affords(demand) })
+	return ask(p.replica, func(s *state.State) error { return s.Owners().Affords(demand) })
 }
 
 // prepareRenew makes the command. Lifetimes are granted up to the maximum.
@@ -477,7 +484,7 @@ func (p *preparer) prepareOffer(r *message.Offer, forwarded bool) (*state.Comman
 
 // checkOffer refuses an offer that apply would refuse.
 func (p *preparer) checkOffer(offer *state.Offer) error {
-	return p.replica.check(func(s *state.State) error {
+	return ask(p.replica, func(s *state.State) error {
 		reg, err := s.Registrations().Owned(offer.RID, offer.Caller, false, offer.IfMatch)
 		if err != nil {
 			return err
@@ -495,7 +502,7 @@ func (p *preparer) checkOffer(offer *state.Offer) error {
 func (p *preparer) prepareAccept(r *message.Offer, forwarded bool) (*state.Command, error) {
 	var reg *state.Registration
 
-	err := p.replica.check(func(s *state.State) (err error) {
+	err := ask(p.replica, func(s *state.State) (err error) {
 		reg, err = s.Registrations().Acceptable(r.RID, r.Caller.Identity, r.IfMatch)
 		return err
 	})
@@ -561,7 +568,7 @@ func (p *preparer) prepareRedeem(redeem *state.Redeem) (*state.Command, error) {
 func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	var changes bool
 
-	err := p.replica.check(func(s *state.State) error {
+	err := ask(p.replica, func(s *state.State) error {
 		changes = s.Keys().Changes(attest)
 		return s.Keys().CheckAttest(attest)
 	})
@@ -581,7 +588,7 @@ func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 
 // checkPeering refuses a peering that is impossible or over a bound.
 func (p *preparer) checkPeering(peer *state.Peer) error {
-	return p.replica.check(func(s *state.State) error { return s.Peerings().Check(peer) })
+	return ask(p.replica, func(s *state.State) error { return s.Peerings().Check(peer) })
 }
 
 // checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another
@@ -591,7 +598,7 @@ func (p *preparer) checkBundle(req *message.Request) error {
 		return err
 	}
 
-	err := p.replica.check(func(s *state.State) error { return s.Peerings().CheckRebundle(req.Rebundle) })
+	err := ask(p.replica, func(s *state.State) error { return s.Peerings().CheckRebundle(req.Rebundle) })
 	if err != nil {
 		return err
 	}
@@ -622,7 +629,7 @@ func (p *preparer) checkClaim(claim *state.Claim) error {
 		return err
 	}
 
-	return p.replica.check(func(s *state.State) error { return s.Claims().Check(claim) })
+	return ask(p.replica, func(s *state.State) error { return s.Claims().Check(claim) })
 }
 
 // withinShare returns the outcome of an invocation, without its answer if the caller's share of the
@@ -636,19 +643,4 @@ func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
 	})
 
 	return &within
-}
-
-// checkRevoke refuses to revoke a key whose id is malformed or has no room.
-func (p *preparer) checkRevoke(revoke *state.Revoke) error {
-	return p.replica.check(func(s *state.State) error { return s.Keys().CheckRevoke(revoke) })
-}
-
-// checkErase refuses to erase the contents of a registration that is alive.
-func (p *preparer) checkErase(erase *state.Erase) error {
-	return p.replica.check(func(s *state.State) error { return s.Erasures().CheckErase(erase) })
-}
-
-// checkPin refuses a pin that apply would refuse.
-func (p *preparer) checkPin(pin *state.Pin) error {
-	return p.replica.check(func(s *state.State) error { return s.Pins().Check(pin) })
 }

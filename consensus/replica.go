@@ -122,10 +122,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 }
 
 func (r *Replica) begin(batch *state.Batch) *state.Application {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Begin(batch)
+	return ask(r, func(s *state.State) *state.Application { return s.Begin(batch) })
 }
 
 // applyPiece applies the next piece of an entry, shows it to readers, and reports whether there is
@@ -434,12 +431,10 @@ func (r *Replica) view(read func(*state.State)) {
 	read(r.state)
 }
 
-// check is view of a question to the state: whether something would be refused.
-func (r *Replica) check(refuses func(*state.State) error) error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return refuses(r.state)
+// ask is view of a question to the state.
+func ask[T any](r *Replica, question func(*state.State) T) (answer T) {
+	r.view(func(s *state.State) { answer = question(s) })
+	return answer
 }
 
 // use is view while no other call reads the state, for a call that changes how it is kept: a copy that is
@@ -517,10 +512,7 @@ func (r *Replica) Offer(rid directory.RID) (directory.Offer, bool) {
 // Offers returns up to limit open offers that an identity makes or is made, in the order of
 // their rids, from the first behind after.
 func (r *Replica) Offers(party directory.Identity, after directory.RID, limit int) []directory.Offer {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Offers().Involving(party, after, limit)
+	return ask(r, func(s *state.State) []directory.Offer { return s.Offers().Involving(party, after, limit) })
 }
 
 // Own returns the statement of a living registration with all its disclosures.
@@ -535,10 +527,7 @@ func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, 
 
 // Peerings returns the agreements with other domains, sorted by name.
 func (r *Replica) Peerings() []directory.Peering {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Peerings().List()
+	return ask(r, func(s *state.State) []directory.Peering { return s.Peerings().List() })
 }
 
 // Position returns how far this member has applied the domain's history.
@@ -551,18 +540,12 @@ func (r *Replica) Restored() uint64 { return r.summary.Load().restored }
 // Unconfirmed returns how many registrations were restored and not written by their owners since,
 // as applied here.
 func (r *Replica) Unconfirmed() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Registrations().Unconfirmed()
+	return ask(r, func(s *state.State) int { return s.Registrations().Unconfirmed() })
 }
 
 // Quotas returns how much of its quotas the domain uses, as applied here.
 func (r *Replica) Quotas() Quotas {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Owners().Quotas()
+	return ask(r, func(s *state.State) Quotas { return s.Owners().Quotas() })
 }
 
 // Record returns the record (h, m) of a stream, as long as it is the latest
@@ -615,10 +598,7 @@ func (r *Replica) Settled() bool { return r.settled.Load() }
 
 // Tip returns the highest revision that was ever announced in a stream (rule G5).
 func (r *Replica) Tip(aud directory.Audience) uint64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Streams().Tip(aud)
+	return ask(r, func(s *state.State) uint64 { return s.Streams().Tip(aud) })
 }
 
 // Written returns the versions and formats that the domain writes, as far as this
@@ -659,50 +639,32 @@ func (r *Replica) member(id spiffeid.ID) (state.Member, bool) {
 
 // committed returns the time of the last entry, in Unix milliseconds.
 func (r *Replica) committed() int64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.History().Now()
+	return ask(r, func(s *state.State) int64 { return s.History().Now() })
 }
 
 // outline returns a copy of the state without its registrations.
 func (r *Replica) outline() *state.State {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Outline()
+	return ask(r, func(s *state.State) *state.State { return s.Outline() })
 }
 
 // registration returns a registration; nil if there is none.
 func (r *Replica) registration(rid directory.RID) *state.Registration {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Registrations().Get(rid)
+	return ask(r, func(s *state.State) *state.Registration { return s.Registrations().Get(rid) })
 }
 
 // erasures returns the registrations behind a revision whose contents are erased.
 func (r *Replica) erasures(behind uint64) []state.Erasure {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Erasures().After(behind)
+	return ask(r, func(s *state.State) []state.Erasure { return s.Erasures().After(behind) })
 }
 
 // hasErased reports whether the contents of a registration are erased.
 func (r *Replica) hasErased(rid directory.RID) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Erasures().Has(rid)
+	return ask(r, func(s *state.State) bool { return s.Erasures().Has(rid) })
 }
 
 // named returns the registration of a name; nil without one.
 func (r *Replica) named(agent string) *state.Registration {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Registrations().Named(agent)
+	return ask(r, func(s *state.State) *state.Registration { return s.Registrations().Named(agent) })
 }
 
 // owned returns a registration that a caller may change.
@@ -716,10 +678,7 @@ func (r *Replica) owned(rid directory.RID, caller directory.Identity, any bool, 
 
 // decision returns the decisions of operators, as applied here.
 func (r *Replica) decision() state.Decision {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-
-	return r.state.Decision()
+	return ask(r, func(s *state.State) state.Decision { return s.Decision() })
 }
 
 // awayFor is the absence of a member after which authorities of its domain may have been replaced. A
@@ -730,11 +689,9 @@ const awayFor = 6 * time.Hour
 // is called when the member starts, before it has a message of another one: later the thief of a member's key
 // could make committed time look old.
 func (r *Replica) noteAbsence(newest time.Time) {
-	r.view(func(s *state.State) {
-		if committed := time.UnixMilli(s.History().Now()); committed.After(newest) {
-			newest = committed
-		}
-	})
+	if committed := time.UnixMilli(r.committed()); committed.After(newest) {
+		newest = committed
+	}
 
 	r.away.Store(r.config.Clock.Now().Sub(newest) > awayFor)
 }

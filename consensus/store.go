@@ -184,9 +184,8 @@ func (s *Store) Erase(ctx context.Context, rid directory.RID) error {
 }
 
 // AuditDue reports whether the head of this node's audit log can be put into the ledger.
-func (s *Store) AuditDue() (due bool) {
-	s.member.replica.view(func(st *state.State) { due = st.Pins().AuditDue(s.cfg.Node) })
-	return due
+func (s *Store) AuditDue() bool {
+	return ask(s.member.replica, func(st *state.State) bool { return st.Pins().AuditDue(s.cfg.Node) })
 }
 
 // PinAudit puts the head of this node's audit log into the ledger: the number and the hash of its last line.

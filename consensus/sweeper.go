@@ -136,8 +136,7 @@ func (l *Leader) pinAuthorities(ctx context.Context) {
 	}
 
 	pin := &state.Pin{Bundle: l.cfg.Authorities()}
-	due := false
-	l.replica.view(func(s *state.State) { due = s.Pins().Check(pin) == nil })
+	due := ask(l.replica, func(s *state.State) bool { return s.Pins().Check(pin) == nil })
 
 	// A bundle that is too large is not proposed either: each round would write it into the log.
 	if due {

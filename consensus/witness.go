@@ -45,9 +45,8 @@ func (r *Replica) Cosigned(origin string) (log CosignedLog, epoch uint64, ok boo
 }
 
 // Cosignatures returns those of the domain's own ledger in this epoch; zero without any.
-func (r *Replica) Cosignatures() (own Cosignatures) {
-	r.view(func(s *state.State) { own = s.Witness().Own() })
-	return own
+func (r *Replica) Cosignatures() Cosignatures {
+	return ask(r, func(s *state.State) Cosignatures { return s.Witness().Own() })
 }
 
 // prepareCosign makes the command that takes a checkpoint. Another member's is verified once more.
@@ -56,7 +55,7 @@ func (p *preparer) prepareCosign(c *message.Cosign, forwarded bool) (*state.Comm
 
 	checkpoint := c.Checkpoint
 
-	err := p.replica.check(func(s *state.State) error {
+	err := ask(p.replica, func(s *state.State) error {
 		last, _ = s.Witness().Cosigned(checkpoint.Origin)
 		return s.Witness().Check(&checkpoint)
 	})
@@ -75,5 +74,5 @@ func (p *preparer) prepareCosign(c *message.Cosign, forwarded bool) (*state.Comm
 
 // checkWitnessed refuses cosignatures of another checkpoint than one of the ledger, or of an older one.
 func (p *preparer) checkWitnessed(c *state.Witnessed) error {
-	return p.replica.check(func(s *state.State) error { return s.Witness().CheckOwn(c) })
+	return ask(p.replica, func(s *state.State) error { return s.Witness().CheckOwn(c) })
 }
