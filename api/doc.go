@@ -8,7 +8,7 @@
 //
 //	observe.go      the request's id, its log line, panics; bounds of its size
 //	router.go       the route of the table (routes.go) that it matches
-//	serve.go        authentication (authn.go), rate limit, freshness (freshness.go), capacity
+//	serve.go        authentication, rate limit, freshness (freshness.go), capacity
 //	the handler     in the package of its surface
 //	audit.go        the audit log, around everything that changes something
 //	errors.go       the problem body, if the handler returns an error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/roster-mesh/roster/api/catalog"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
@@ -48,4 +49,28 @@ func (s *Server) fail(w http.ResponseWriter, call *request.Call, err error) {
 
 	body := refused.Body(s.cfg.PublicURL, call.RequestID)
 	response.Write(w, call.Request, refused.Rule().Status, problem.ContentType, body)
+}
+
+// challenges are those of a 401: one for each authentication method in a header. Client
+// certificates have no scheme (Mutual is RFC 8120's, for passwords), but a challenge must
+// be there (RFC 9110, 15.5.2). So WPT, which has no parameters, is always named; the
+// problem's detail says which methods are accepted.
+func (s *Server) challenges(call *request.Call) []string {
+	accepted := s.cfg.AcceptedCredentials
+
+	list := []string{"WPT"}
+	if len(accepted.Issuers) == 0 && !accepted.JWTSVID {
+		return list
+	}
+
+	bearer := `Bearer realm="` + s.cfg.Domain.Name() + `"`
+	if len(accepted.Issuers) > 0 {
+		bearer += `, resource_metadata="` + s.cfg.PublicURL + catalog.ProtectedResourcePath + `"` // RFC 9728, 5.1
+	}
+
+	if tokens, err := request.TokensOf(call.Request); err == nil && tokens.Bearer != "" {
+		bearer += `, error="invalid_token"` // RFC 6750, 3.1
+	}
+
+	return append(list, bearer)
 }

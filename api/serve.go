@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/limit"
 )
@@ -46,64 +47,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 
 	s.send(w, call)
-}
-
-// send waits until an answer has been sent, so that the call keeps its places until then (rule S15):
-// net/http sends the end of an answer after the handler has returned, and waits for a client of HTTP/2 that
-// opens no window. A connection of HTTP/1.1 has one answer, and its place among the connections.
-func (s *Server) send(w http.ResponseWriter, call *request.Call) {
-	if call.ProtoMajor < 2 || mcp.Delegator(call) != nil {
-		return
-	}
-
-	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Now().Add(response.WriteTime))
-	_ = rc.Flush() // an error means that the client is gone
-}
-
-// holdRefusal takes a place for the refusal of a call that has no other, until release is called. If
-// there is none, because its party reads no refusals, the call ends without an answer.
-func (s *Server) holdRefusal(call *request.Call) (release func()) {
-	if mcp.Delegator(call) != nil {
-		return func() {}
-	}
-
-	release, err := s.pools.Take(admission.RefusalPool, call.Caller(), 1)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-
-	return release
-}
-
-// trace begins the span of a call, once it is known who calls. The caller's own trace is continued
-// only for identities of the domain and for nodes of peers: others must not have a node record.
-func (s *Server) trace(call *request.Call, route *route) {
-	if s.cfg.Tracer == nil {
-		return
-	}
-
-	var trusted *limit.Caller
-	if call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity) {
-		trusted = &call.Party
-	}
-
-	ctx, begun := s.cfg.Tracer.Request(call.Context(), call.Arrived, call.Header, trusted)
-	if !begun.IsRecorded() {
-		return
-	}
-
-	call.Span = begun
-	call.Request = call.WithContext(ctx)
-
-	span.Past(ctx, span.Admit, call.Arrived, time.Now(), 0)
-}
-
-// isNode tells whether an identity is that of a domain's node (trust.md, "Identities").
-func isNode(id directory.Identity) bool {
-	spiffe, ok := id.SPIFFE()
-
-	return ok && strings.HasPrefix(spiffe.Path(), "/roster/node/")
 }
 
 // admit decides whether a call may begin (rule S1). Every request passes here, whether the
@@ -226,6 +169,36 @@ func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *ro
 	}, nil
 }
 
+// trace begins the span of a call, once it is known who calls. The caller's own trace is continued
+// only for identities of the domain and for nodes of peers: others must not have a node record.
+func (s *Server) trace(call *request.Call, route *route) {
+	if s.cfg.Tracer == nil {
+		return
+	}
+
+	var trusted *limit.Caller
+	if call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity) {
+		trusted = &call.Party
+	}
+
+	ctx, begun := s.cfg.Tracer.Request(call.Context(), call.Arrived, call.Header, trusted)
+	if !begun.IsRecorded() {
+		return
+	}
+
+	call.Span = begun
+	call.Request = call.WithContext(ctx)
+
+	span.Past(ctx, span.Admit, call.Arrived, time.Now(), 0)
+}
+
+// isNode tells whether an identity is that of a domain's node (trust.md, "Identities").
+func isNode(id directory.Identity) bool {
+	spiffe, ok := id.SPIFFE()
+
+	return ok && strings.HasPrefix(spiffe.Path(), "/roster/node/")
+}
+
 // serve takes an admitted call through everything else that comes before its handler:
 // whether the route is for its caller, how fresh the state must be, and whether the node has
 // capacity.
@@ -301,26 +274,54 @@ func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audien
 	return nil
 }
 
-// nameNodes names the domain's other nodes to a caller of the domain who asks for them, so
-// that a client finds another node when this one is away.
-func (s *Server) nameNodes(w http.ResponseWriter, call *request.Call) {
-	if s.cfg.Nodes == nil || call.Header.Get(wire.HeaderNodes) == "" {
-		return
+// refuseGateway refuses requests that a gateway sends, of whatever domain, by its identity
+// or by the field Via that it adds. Its caller and a registrant decide them: an agent that is
+// registered at the URL of a directory would act there as that gateway. The gateway of
+// another domain may invoke an agent here, since crawled documents name agents so; a gateway
+// of this domain, or a third one, would be a loop. Nodes and operators use no intermediary.
+func (s *Server) refuseGateway(call *request.Call, who audience) error {
+	gateways := invoke.Gateways(call.Header)
+	caller, _ := call.Identity.SPIFFE()
+	isGateway := gateways > 0 || strings.HasPrefix(caller.Path(), directory.GatewayPath)
+
+	switch {
+	case (who.level == levelNode || who.level == levelOperator) && call.Header.Get("Via") != "":
+		return directory.Refuse(directory.Forbidden,
+			"this request came through an intermediary (Via), and this route is for nodes or operators themselves")
+	case strings.HasPrefix(caller.Path(), directory.SourcePath):
+		return directory.Refuse(directory.Forbidden,
+			"%s is the account of a followed source, which no caller can present", caller)
+	case !isGateway || who.calls && gateways <= 1 && caller.TrustDomain() != s.cfg.Domain:
+		return nil
 	}
 
-	if id, ok := call.Identity.SPIFFE(); ok && id.TrustDomain() == s.cfg.Domain {
-		w.Header().Set(wire.HeaderNodes, strings.Join(s.cfg.Nodes(), ", "))
-	}
+	return directory.Refuse(directory.Forbidden, "this request came through a gateway, which may only invoke agents: "+
+		"not for a gateway of %s, and not through two others", s.cfg.Domain)
 }
 
-// namesOperators says in a refusal who the operators are. Only the built-in policy is known here: a
-// policy of the domain's own may choose others.
-func (s *Server) namesOperators() string {
-	if s.cfg.Operator == nil || s.cfg.Operator.Policy().Version != 0 {
-		return ""
+// checkCredential refuses a credential that proves the caller's identity, but is too weak
+// for the route: one for reads alone, and for operators' changes everything but a client
+// certificate.
+func checkCredential(call *request.Call, who audience) error {
+	// A snapshot has everything, so saving one is treated as a change.
+	changes := !call.Reads() || who.action == "snapshot.read"
+
+	switch {
+	case who.calls && call.Credential.ReadOnly:
+		return directory.Refuse(directory.Forbidden,
+			"the token of %s may be used for reads only, and invoking an agent is not "+
+				"a read. Use a client certificate, or a token that is bound to a certificate or a key", call.Identity)
+	case who.level == levelIdentified && call.Credential.ReadOnly:
+		return directory.Refuse(directory.Forbidden,
+			"the token of %s may be used for reads only. For changes, use a client "+
+				"certificate, or a token that is bound to a certificate or a key", call.Identity)
+	case who.level == levelOperator && changes && (call.Credential.ReadOnly || call.Credential.Token):
+		return directory.Refuse(directory.Forbidden,
+			"%s authenticated with a token. Operators' changes, and snapshots, need a client certificate",
+			call.Identity)
 	}
 
-	return fmt.Sprintf(", because operators are %s/ops/* by the policy in force", s.cfg.Domain.IDString())
+	return nil
 }
 
 // authoriseOperator asks policy whether the caller may do an operator's action.
@@ -335,4 +336,54 @@ func (s *Server) authoriseOperator(w http.ResponseWriter, c *request.Call, actio
 	}
 
 	return nil
+}
+
+// namesOperators says in a refusal who the operators are. Only the built-in policy is known here: a
+// policy of the domain's own may choose others.
+func (s *Server) namesOperators() string {
+	if s.cfg.Operator == nil || s.cfg.Operator.Policy().Version != 0 {
+		return ""
+	}
+
+	return fmt.Sprintf(", because operators are %s/ops/* by the policy in force", s.cfg.Domain.IDString())
+}
+
+// nameNodes names the domain's other nodes to a caller of the domain who asks for them, so
+// that a client finds another node when this one is away.
+func (s *Server) nameNodes(w http.ResponseWriter, call *request.Call) {
+	if s.cfg.Nodes == nil || call.Header.Get(wire.HeaderNodes) == "" {
+		return
+	}
+
+	if id, ok := call.Identity.SPIFFE(); ok && id.TrustDomain() == s.cfg.Domain {
+		w.Header().Set(wire.HeaderNodes, strings.Join(s.cfg.Nodes(), ", "))
+	}
+}
+
+// holdRefusal takes a place for the refusal of a call that has no other, until release is called. If
+// there is none, because its party reads no refusals, the call ends without an answer.
+func (s *Server) holdRefusal(call *request.Call) (release func()) {
+	if mcp.Delegator(call) != nil {
+		return func() {}
+	}
+
+	release, err := s.pools.Take(admission.RefusalPool, call.Caller(), 1)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+
+	return release
+}
+
+// send waits until an answer has been sent, so that the call keeps its places until then (rule S15):
+// net/http sends the end of an answer after the handler has returned, and waits for a client of HTTP/2 that
+// opens no window. A connection of HTTP/1.1 has one answer, and its place among the connections.
+func (s *Server) send(w http.ResponseWriter, call *request.Call) {
+	if call.ProtoMajor < 2 || mcp.Delegator(call) != nil {
+		return
+	}
+
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(response.WriteTime))
+	_ = rc.Flush() // an error means that the client is gone
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
@@ -37,29 +38,6 @@ type Writer struct {
 	DefaultVisibility func() directory.Visibility
 	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
-}
-
-// maxProposals bounds how often policy is asked about one change.
-const maxProposals = 4
-
-// Propose makes a change that policy is asked about. It proposes the change again if
-// policy, or the registration, changed before the leader decided: this node may be behind
-// the leader.
-func (w *Writer) Propose(
-	call *request.Call, propose func() (directory.Outcome, error),
-) (directory.Outcome, error) {
-	for tries := 1; ; tries++ {
-		outcome, err := propose()
-		if directory.ProblemOf(err) != directory.Overtaken || tries == maxProposals {
-			return outcome, err
-		}
-
-		// The next proposal is an event of its own.
-		call.Audited = false
-		if err := w.Registry.Linearize(call.Context()); err != nil {
-			return directory.Outcome{}, err
-		}
-	}
 }
 
 // A Form is how a surface has registrations in requests.
@@ -136,6 +114,68 @@ func parseOwner(call *request.Call) (owner directory.Identity, err error) {
 	return owner, nil
 }
 
+// Lifetimes bounds how long registrations are granted to callers.
+type Lifetimes struct {
+	// Min is the shortest lifetime that may be asked for, in seconds.
+	Min uint32
+	// Credentials is how many lifetimes of its registrant's credential a registration is
+	// granted at most (jimenez 8.2); 0 is any number.
+	Credentials uint32
+	// Callers returns bounds of some callers in place of Min; nil is none.
+	Callers func() []admission.CallerLimits
+}
+
+// parse reads lt; standard seconds if it is absent. A lifetime under the caller's minimum
+// is refused: with a longer one, the registration would outlive the time that its agent asked for.
+func (l *Lifetimes) parse(call *request.Call, standard uint32) (uint32, error) {
+	shortest := l.shortest(call)
+	if standard != 0 {
+		standard = max(standard, shortest)
+	}
+
+	lt, err := call.Params.Lifetime(standard)
+	if err == nil {
+		err = l.CheckMin(call, lt)
+	}
+
+	return lt, err
+}
+
+// shortest is the shortest lifetime that the caller may ask for, in seconds.
+func (l *Lifetimes) shortest(c *request.Call) uint32 {
+	own := l.of(c.Caller(), func(limits *admission.CallerLimits) bool { return limits.MinLifetime > 0 })
+	if own != nil {
+		return own.MinLifetime
+	}
+
+	return l.Min
+}
+
+// of returns the first bounds for a caller with a bound; nil if there are none.
+func (l *Lifetimes) of(caller admission.Caller, has func(*admission.CallerLimits) bool) *admission.CallerLimits {
+	if l.Callers == nil {
+		return nil
+	}
+
+	callers := l.Callers()
+	for i := range callers {
+		if has(&callers[i]) && callers[i].Covers(caller) {
+			return &callers[i]
+		}
+	}
+
+	return nil
+}
+
+// CheckMin refuses a lifetime that is under the caller's minimum; 0 asks for no lifetime.
+func (l *Lifetimes) CheckMin(c *request.Call, lt uint32) error {
+	if shortest := l.shortest(c); lt != 0 && lt < shortest {
+		return directory.Refuse(directory.BadLifetime, "lt must be at least %d seconds for you, got %d", shortest, lt)
+	}
+
+	return nil
+}
+
 // Register registers a document under its name, or replaces the one that its owner registered
 // there, of whatever kind that is. Once that is done, the answer names the domains in its
 // visibility that are no active peers: they have no effect yet. A caller that may not register
@@ -168,6 +208,42 @@ func (w *Writer) Register(
 	return outcome, nil
 }
 
+// Validate projects a document that a call brings, and names its members that are probably
+// misspelt in the answer.
+func Validate(call *request.Call, agent string, document directory.Document) (*directory.Projection, error) {
+	return span.Get(call.Context(), span.Project, func() (*directory.Projection, error) {
+		projection, misspellings, err := kinds.Check(agent, document)
+		for _, m := range misspellings {
+			call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
+		}
+
+		return projection, err
+	})
+}
+
+// maxProposals bounds how often policy is asked about one change.
+const maxProposals = 4
+
+// Propose makes a change that policy is asked about. It proposes the change again if
+// policy, or the registration, changed before the leader decided: this node may be behind
+// the leader.
+func (w *Writer) Propose(
+	call *request.Call, propose func() (directory.Outcome, error),
+) (directory.Outcome, error) {
+	for tries := 1; ; tries++ {
+		outcome, err := propose()
+		if directory.ProblemOf(err) != directory.Overtaken || tries == maxProposals {
+			return outcome, err
+		}
+
+		// The next proposal is an event of its own.
+		call.Audited = false
+		if err := w.Registry.Linearize(call.Context()); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
+}
+
 // authorise asks policy about a proposal. It returns it with the parts that may differ the next
 // time that it is made: the caller with the version of its policy, the granted lifetime, and
 // the visibility of the registration that it replaces.
@@ -191,17 +267,91 @@ func (w *Writer) authorise(
 	})
 }
 
-// Validate projects a document that a call brings, and names its members that are probably
-// misspelt in the answer.
-func Validate(call *request.Call, agent string, document directory.Document) (*directory.Projection, error) {
-	return span.Get(call.Context(), span.Project, func() (*directory.Projection, error) {
-		projection, misspellings, err := kinds.Check(agent, document)
-		for _, m := range misspellings {
-			call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
-		}
+// Cap returns the lifetime that this caller is granted of the one that it asks for, with
+// this credential (AD-070), in seconds.
+func (l *Lifetimes) Cap(call *request.Call, lifetime uint32) uint32 {
+	own := l.of(call.Caller(), func(limits *admission.CallerLimits) bool { return limits.MaxLifetime > 0 })
+	if own != nil {
+		lifetime = min(lifetime, own.MaxLifetime)
+	}
 
-		return projection, err
-	})
+	if l.Credentials == 0 || call.Credential.Life <= 0 {
+		return lifetime
+	}
+
+	longest := max(directory.MinLifetime, float64(l.Credentials)*call.Credential.Life.Seconds())
+
+	return uint32(min(float64(lifetime), longest))
+}
+
+// CapRefresh is Cap of a refresh: without a lifetime, of the one that e was granted. e is
+// nil if this node doesn't have the registration.
+func (l *Lifetimes) CapRefresh(call *request.Call, lifetime uint32, entry *directory.Entry) uint32 {
+	if lifetime != 0 || entry == nil {
+		return l.Cap(call, lifetime)
+	}
+
+	if longest := l.Cap(call, entry.Lifetime); longest < entry.Lifetime {
+		return longest
+	}
+
+	return 0
+}
+
+// SetOutcome sets in the header the position of a change in the domain's history, and the
+// registration's deadline and visibility.
+func (w *Writer) SetOutcome(rw http.ResponseWriter, outcome directory.Outcome) {
+	rw.Header().Set("Roster-Index", directory.FormatIndex(w.Domain, outcome.Position))
+
+	if e, ok := w.Reader.View.Get(w.Domain, outcome.RID); ok {
+		rw.Header().Set("Sunset", sunset(e))
+		rw.Header().Set(wire.HeaderVisibility, e.Visibility.String())
+	}
+}
+
+// AppendGranted appends the body that says that a shorter lifetime was granted than
+// asked for (AD-011, AD-055).
+func AppendGranted(b []byte, outcome directory.Outcome) []byte {
+	return append(strictjson.AppendUint(append(b, '{'), "lt", uint64(outcome.Granted)), '}', '\n')
+}
+
+// StatusOf is 201 if a registration was made, and 200 if one was replaced.
+func StatusOf(outcome directory.Outcome) int {
+	if outcome.Created {
+		return http.StatusCreated
+	}
+
+	return http.StatusOK
+}
+
+// Answer answers a write with the registration as it is now.
+func (w *Writer) Answer(
+	rw http.ResponseWriter, call *request.Call, surface view.Surface, outcome directory.Outcome,
+) error {
+	response.Private(rw)
+
+	_, step := span.Start(call.Context(), span.Answer)
+	defer step.End()
+
+	entry, ok := w.Reader.View.Get(w.Domain, outcome.RID)
+	if !ok { // it was removed meanwhile
+		entry = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
+	}
+
+	rw.Header().Set("Location", view.PathOf(outcome.RID)) // whatever the surface (AD-053)
+	w.SetOutcome(rw, outcome)
+
+	if !ok {
+		rw.WriteHeader(StatusOf(outcome))
+		return nil
+	}
+
+	rw.Header().Set("Content-Location", surface.Href(entry))
+	body := append(surface.Append(nil, w.Reader.Guard.Mark(call, entry), view.Options{Registrant: true}), '\n')
+	response.SetTag(rw, call, "application/json", response.StrongTag(entry.Revision, body), body)
+	response.Write(rw, call.Request, StatusOf(outcome), "application/json", body)
+
+	return nil
 }
 
 // Replaced returns the name of the registration that a PUT would replace, if its caller may.
@@ -283,60 +433,4 @@ func (w *Writer) Remove(rw http.ResponseWriter, call *request.Call) error {
 	w.SetOutcome(rw, outcome)
 
 	return response.NoContent(rw)
-}
-
-// SetOutcome sets in the header the position of a change in the domain's history, and the
-// registration's deadline and visibility.
-func (w *Writer) SetOutcome(rw http.ResponseWriter, outcome directory.Outcome) {
-	rw.Header().Set("Roster-Index", directory.FormatIndex(w.Domain, outcome.Position))
-
-	if e, ok := w.Reader.View.Get(w.Domain, outcome.RID); ok {
-		rw.Header().Set("Sunset", sunset(e))
-		rw.Header().Set(wire.HeaderVisibility, e.Visibility.String())
-	}
-}
-
-// AppendGranted appends the body that says that a shorter lifetime was granted than
-// asked for (AD-011, AD-055).
-func AppendGranted(b []byte, outcome directory.Outcome) []byte {
-	return append(strictjson.AppendUint(append(b, '{'), "lt", uint64(outcome.Granted)), '}', '\n')
-}
-
-// Answer answers a write with the registration as it is now.
-func (w *Writer) Answer(
-	rw http.ResponseWriter, call *request.Call, surface view.Surface, outcome directory.Outcome,
-) error {
-	response.Private(rw)
-
-	_, step := span.Start(call.Context(), span.Answer)
-	defer step.End()
-
-	entry, ok := w.Reader.View.Get(w.Domain, outcome.RID)
-	if !ok { // it was removed meanwhile
-		entry = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
-	}
-
-	rw.Header().Set("Location", view.PathOf(outcome.RID)) // whatever the surface (AD-053)
-	w.SetOutcome(rw, outcome)
-
-	if !ok {
-		rw.WriteHeader(StatusOf(outcome))
-		return nil
-	}
-
-	rw.Header().Set("Content-Location", surface.Href(entry))
-	body := append(surface.Append(nil, w.Reader.Guard.Mark(call, entry), view.Options{Registrant: true}), '\n')
-	response.SetTag(rw, call, "application/json", response.StrongTag(entry.Revision, body), body)
-	response.Write(rw, call.Request, StatusOf(outcome), "application/json", body)
-
-	return nil
-}
-
-// StatusOf is 201 if a registration was made, and 200 if one was replaced.
-func StatusOf(outcome directory.Outcome) int {
-	if outcome.Created {
-		return http.StatusCreated
-	}
-
-	return http.StatusOK
 }
