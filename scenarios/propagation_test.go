@@ -50,7 +50,7 @@ func TestAStapleTravelsWithItsAgent(t *testing.T) {
 		a := m.Register("alpha.test", "ada", 7200)
 		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
 
-		time.Sleep(5 * time.Minute) // a staple is dated when it is asked for, not by the last page
+		time.Sleep(2 * time.Minute) // a staple is dated when it is asked for, not by the last page
 
 		for _, n := range m.Domain("alpha.test").Nodes {
 			staple, err := m.Staple(n, a)

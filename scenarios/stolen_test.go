@@ -24,6 +24,7 @@ import (
 //
 // Requirement: TRUST-002, TRUST-010, MESH-022
 func TestAStolenAuthority(t *testing.T) {
+	story(t)
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: long(3, 1), Seed: seed, Link: wan, Endpoints: true})
 		alpha, beta, gamma := m.Domain("alpha.test"), m.Domain("beta.test"), m.Domain("gamma.test")
@@ -132,6 +133,7 @@ func TestAStolenAuthority(t *testing.T) {
 //
 // Requirement: MESH-022
 func TestEvidenceOfADroppedAuthorityConvictsNobody(t *testing.T) {
+	story(t)
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
