@@ -121,30 +121,6 @@ func TestAgentsAreFilteredAsAWhole(t *testing.T) {
 	}
 }
 
-// The pages have each agent once, and keep the filters.
-//
-// Requirement: AI-004, AI-029
-func TestAgentsComeInPages(t *testing.T) {
-	s := registry(t, nil)
-
-	var all []string
-	for target, pages := "/agents?capabilities=translation&count=1", 1; target != ""; pages++ {
-		resp := ask(t, s, "", "GET", target, "")
-		got, _ := ids(t, resp)
-		all = append(all, got...)
-
-		link, _ := strings.CutSuffix(resp.Header.Get("Link"), `>; rel="next"`)
-		if target = strings.TrimPrefix(link, "<"); target != "" &&
-			!strings.HasPrefix(target, "/agents?capabilities=translation&count=1&page=") || pages > 4 {
-			t.Fatalf("page %d links to %q", pages, target)
-		}
-	}
-
-	if !slices.Equal(all, []string{"agent-1", rid(5), "agent-6"}) {
-		t.Errorf("the pages have %v", all)
-	}
-}
-
 // Requirement: AI-005, AI-006, AI-015, AI-028, AI-029, AI-030
 func TestSearchFiltersAndRanks(t *testing.T) {
 	s := registry(t, nil)

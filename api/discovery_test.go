@@ -425,23 +425,5 @@ func TestQueriesAreNotKept(t *testing.T) {
 	}
 }
 
-// Requirement: XU-002, XU-051, XU-056
-func TestTheServiceDescribesItself(t *testing.T) {
-	body := wantStatus(t, ask(t, newTestServer(t, nil), "", "GET", "/.well-known/agent-discovery", ""), 200)
-	if body["level"] != "D2" || body["agents"] != "/discovery/agents" || body["query"] != "/discovery/query" ||
-		len(body["constraints"].([]any)) != 5 {
-		t.Errorf("it says %v", body)
-	}
-
-	var sum float64
-	for _, w := range body["score"].(map[string]any)["weights"].(map[string]any) {
-		sum += w.(float64)
-	}
-
-	if math.Abs(sum-1) > 1e-9 {
-		t.Errorf("the weights add up to %v", sum)
-	}
-}
-
 // stamp is how a time is written, in Unix milliseconds.
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }

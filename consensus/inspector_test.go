@@ -145,6 +145,18 @@ func (r *refusalRecord) take() []Misconduct {
 	return all
 }
 
+// frozen returns a snapshot of a member's state, which has all that the domain has committed.
+func (d *domain) frozen(at int) []byte {
+	d.t.Helper()
+	d.settled()
+
+	replica := d.nodes[at].Replica
+	replica.mu.Lock()
+	defer replica.mu.Unlock()
+
+	return freeze(d.t, replica.state)
+}
+
 // command returns a log entry with commands.
 func command(t *testing.T, version uint, commands ...state.Command) *raft.Log {
 	t.Helper()
@@ -296,9 +308,7 @@ func TestADrippingSnapshotHoldsNoMember(t *testing.T) {
 		thief := newThief(d, 3-leader-other)
 		victim := d.nodes[other]
 
-		victim.Replica.mu.Lock()
-		snapshot := freeze(t, victim.Replica.state)
-		victim.Replica.mu.Unlock()
+		snapshot := d.frozen(other)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -369,13 +379,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 		thief := newThief(d, stolen)
 		victim := d.nodes[other]
 
-		frozen := func() []byte {
-			d.settled()
-			victim.Replica.mu.Lock()
-			defer victim.Replica.mu.Unlock()
-
-			return freeze(t, victim.Replica.state)
-		}
+		frozen := func() []byte { return d.frozen(other) }
 		forged := func(base []byte, commands ...state.Command) []byte {
 			s, err := readSnapshot(bytes.NewReader(base), alpha, index.New())
 			must(t, err)
@@ -464,11 +468,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		frozen := func() *state.State {
-			d.settled()
-			d.nodes[0].Replica.mu.Lock()
-			defer d.nodes[0].Replica.mu.Unlock()
-
-			return valueOf(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+			return valueOf(readSnapshot(bytes.NewReader(d.frozen(0)), alpha, index.New()))
 		}
 
 		before := frozen()
@@ -568,11 +568,7 @@ func TestABundleInASnapshotIsProvenOrHeldBack(t *testing.T) {
 		must(t, d.nodes[0].SetPeering(t.Context(), peering))
 
 		frozen := func() *state.State {
-			d.settled()
-			d.nodes[0].Replica.mu.Lock()
-			defer d.nodes[0].Replica.mu.Unlock()
-
-			return valueOf(readSnapshot(bytes.NewReader(freeze(t, d.nodes[0].Replica.state)), alpha, index.New()))
+			return valueOf(readSnapshot(bytes.NewReader(d.frozen(0)), alpha, index.New()))
 		}
 		before := frozen()
 

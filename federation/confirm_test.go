@@ -97,6 +97,12 @@ func (b *threeNodes) says(node *site, change func(*signed.Page)) {
 	}
 }
 
+// madeUp announces a registration that no node of alpha has made.
+func madeUp(revision uint64) []signed.Digest {
+	return []signed.Digest{{RID: ridOf(alpha, 999), Revision: revision, Op: signed.OpPut, H: directory.Hash{9},
+		M: directory.Hash{8}, Deadline: time.Now().Unix() + 90_000, Lifetime: 90_000}}
+}
+
 // repeats has a node answer each request for a head or a page as a thief of its key chooses.
 func (b *threeNodes) repeats(node *site, answer func(r *http.Request) string) {
 	b.world.mu.Lock()
@@ -171,8 +177,7 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 		"a registration that was made up": func(b *threeNodes, thief *site, _ []directory.RID) {
 			b.says(thief, func(p *signed.Page) {
 				p.From, p.To, p.At = 0, p.At+1, p.At+1
-				p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut,
-					H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+				p.Digests = madeUp(2)
 			})
 			b.origin.register("later", 3600)
 		},
@@ -236,8 +241,7 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 		"a registration for the peer alone": func(b *threeNodes, thief *site, _ []directory.RID) {
 			b.says(thief, func(p *signed.Page) {
 				p.Audience, p.From, p.To, p.At = directory.Only(beta), 0, p.At+1, p.At+1
-				p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut,
-					H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+				p.Digests = madeUp(2)
 			})
 			b.origin.register("later", 3600)
 		},
@@ -325,8 +329,7 @@ func TestAKeyDocumentFarAheadIsHealed(t *testing.T) {
 				// Before the document, because not each of them lets a page be taken at once.
 				b.says(thief, func(p *signed.Page) {
 					p.To, p.At = p.At+1, p.At+1
-					p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
-						H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 9000, Lifetime: 9000}}
+					p.Digests = madeUp(p.At)
 				})
 				b.issues(thief, func(document *signed.KeyDocument) { change(b, document) })
 				b.origin.listKeys(nil, b.nodes[0].keys, b.nodes[1].keys, b.nodes[2].keys)
@@ -757,8 +760,7 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 		eventually(t, time.Minute, "in step", b.inStep)
 		b.says(b.nodes[2], func(p *signed.Page) {
 			p.From, p.To, p.At = 0, p.At+1, p.At+1
-			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: 2, Op: signed.OpPut, H: directory.Hash{9},
-				M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
+			p.Digests = madeUp(2)
 		})
 		b.origin.register("later", 36000)
 		eventually(t, 2*time.Minute, "distrusted", cut.Load)
@@ -817,17 +819,7 @@ func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
 	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		rid := b.origin.register("agent", 36000)
 
-		stop := b.beta.run(t)
-		eventually(t, time.Minute, "in step", b.inStep)
-		time.Sleep(time.Minute)
-		stop()
-
-		b.says(b.nodes[2], func(p *signed.Page) {
-			p.To, p.At = p.At+1, p.At+1
-			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
-				H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
-		})
-		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
+		b.isMisled(b.nodes[2])
 		must(t, b.hearKeys(func() {}))
 
 		origin := b.beta.origins.Get(alpha)
@@ -835,9 +827,7 @@ func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
 		must(t, err)
 
 		// The disk hangs once the page is written: the end of the pull asks for the keys whose entries go.
-		hangs, began := make(chan struct{}), make(chan struct{})
-		stopHanging := sync.OnceFunc(func() { close(hangs) })
-		defer stopHanging()
+		stopHanging := func() {}
 
 		b.beta.keys.asked = func() {
 			if origin.Since(&origin.Mesh) == 0 || b.beta.store.Disk.StalledFor() > 0 {
@@ -845,17 +835,7 @@ func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
 			}
 
 			b.beta.keys.asked = nil
-
-			go func() {
-				_ = b.beta.store.Disk.Change(func() error {
-					close(began)
-					<-hangs
-
-					return nil
-				})
-			}()
-
-			<-began
+			stopHanging = b.hangs()
 		}
 
 		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), page.Text)
@@ -876,6 +856,40 @@ func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
 			t.Error("the registration is gone")
 		}
 	})
+}
+
+// isMisled has beta in step, and then believe a registration and a key document of a thief while it doesn't run.
+func (b *threeNodes) isMisled(thief *site) {
+	b.Helper()
+
+	stop := b.beta.run(b.T)
+	eventually(b.T, time.Minute, "in step", b.inStep)
+	time.Sleep(time.Minute)
+	stop()
+
+	b.says(thief, func(p *signed.Page) {
+		p.To, p.At = p.At+1, p.At+1
+		p.Digests = madeUp(p.At)
+	})
+	b.issues(thief, func(*signed.KeyDocument) {})
+}
+
+// hangs has a change of beta's disk hang until the returned function is called.
+func (b *threeNodes) hangs() (stop func()) {
+	hangs, began := make(chan struct{}), make(chan struct{})
+
+	go func() {
+		_ = b.beta.store.Disk.Change(func() error {
+			close(began)
+			<-hangs
+
+			return nil
+		})
+	}()
+
+	<-began
+
+	return func() { close(hangs) }
 }
 
 // hearKeys has beta compare alpha's key document with those of all nodes, twice: the second time, after last, it
@@ -933,40 +947,17 @@ func TestAFalseKeyDocumentIsReplacedAfterAFailure(t *testing.T) {
 	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
 		b.origin.register("agent", 36000)
 
-		stop := b.beta.run(t)
-		eventually(t, time.Minute, "in step", b.inStep)
-		time.Sleep(time.Minute)
-		stop()
-
-		b.says(b.nodes[2], func(p *signed.Page) {
-			p.To, p.At = p.At+1, p.At+1
-			p.Digests = []signed.Digest{{RID: ridOf(alpha, 999), Revision: p.At, Op: signed.OpPut,
-				H: directory.Hash{9}, M: directory.Hash{8}, Deadline: time.Now().Unix() + 90000, Lifetime: 90000}}
-		})
-		b.issues(b.nodes[2], func(*signed.KeyDocument) {})
+		b.isMisled(b.nodes[2])
 
 		// Another change hangs on the disk: this one begins, and is refused once the disk counts as stalled.
-		hangs, began := make(chan struct{}), make(chan struct{})
-		stopHanging := sync.OnceFunc(func() { close(hangs) })
-		defer stopHanging()
+		stopHanging := func() {}
 
-		err := b.hearKeys(func() {
-			go func() {
-				_ = b.beta.store.Disk.Change(func() error {
-					close(began)
-					<-hangs
+		err := b.hearKeys(func() { stopHanging = b.hangs() })
+		stopHanging()
 
-					return nil
-				})
-			}()
-
-			<-began
-		})
 		if !errors.Is(err, store.ErrStalled) || len(b.contested) > 0 {
 			t.Fatalf("%v; distrusted are %+v", err, b.contested)
 		}
-
-		stopHanging()
 
 		from := time.Now()
 

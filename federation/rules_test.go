@@ -252,25 +252,6 @@ func TestALifetimeCapClips(t *testing.T) {
 	})
 }
 
-// What an origin tells this domain alone counts with what it tells the mesh.
-func TestQuotasCountBothStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, set := ruled(t)
-		set(directory.PeerRules{Records: 1})
-		b.origin.register("everybody's", 6000)
-		ours := b.origin.register("ours", 6000)
-		b.origin.grant(ours, directory.Mesh, false)
-		b.origin.grant(ours, directory.Only(beta), true)
-		b.pull()
-		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
-
-		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
 // What a silent origin told is served to its deadlines, with its age shown; where the
 // peering hides it, it is gone within a second of the bound and back with the origin.
 //
