@@ -14,9 +14,19 @@ import (
 
 // An initialisation is one run of "roster init".
 type initialisation struct {
-	session        *connect.Session
-	given          answers
-	nonInteractive bool
+	session *connect.Session
+	given   answers
+}
+
+// answers are the values of the flags that a plan needs.
+type answers struct {
+	trustDomain string
+	publicURL   string
+	members     []string
+	join        []string
+	identities  string
+	ca          string
+	port        int
 }
 
 // initDomainCommand returns the command that configures a new domain.
@@ -36,7 +46,6 @@ nodes. A node listens on four ports from --port on: API, admin, cluster and goss
 With --join, write the configuration of one node that joins a domain: --join is the address
 of any of the domain's nodes. An operator admits the node once, with "roster raft admit".
 
-On a terminal the command asks for the trust domain and the members if no flag gives them.
 Nothing is overwritten, and nothing is written if the command fails.`,
 		Example: "  roster ca init alpha.test\n" +
 			"  roster init --members a=10.0.0.1,b=10.0.0.2,c=10.0.0.3\n" +
@@ -63,7 +72,6 @@ Nothing is overwritten, and nothing is written if the command fails.`,
 		"`SOURCE` of the nodes' SVIDs: ca, files, or the address of a Workload API, unix:///PATH")
 	flags.StringVar(&run.given.ca, "ca", DefaultDir, "`DIRECTORY` of the certificate authority")
 	flags.IntVar(&run.given.port, "port", 8400, "`PORT` of the API; the other ports follow")
-	flags.BoolVar(&run.nonInteractive, "non-interactive", false, "never ask")
 
 	return cmd
 }
@@ -96,8 +104,7 @@ func (i *initialisation) run(dir string) error {
 	return i.report(p)
 }
 
-// complete takes the trust domain from the certificate authority, and asks for the rest
-// on a terminal.
+// complete takes the trust domain from the certificate authority, and refuses flags that are missing.
 func (i *initialisation) complete() error {
 	usesCA := i.given.identities == fromCA
 	domainOfCA := ""
@@ -117,12 +124,6 @@ func (i *initialisation) complete() error {
 
 	if i.given.trustDomain == "" {
 		i.given.trustDomain = domainOfCA
-	}
-
-	if i.session.IsInteractive() && !i.nonInteractive {
-		if err := ask(i.session.Stdin, i.session.Stderr, i.questions()); err != nil {
-			return cli.Usage("%w", err)
-		}
 	}
 
 	var missing []string
@@ -145,22 +146,6 @@ func (i *initialisation) complete() error {
 	}
 
 	return nil
-}
-
-// questions returns the questions for the values that no flag gives.
-func (i *initialisation) questions() []question {
-	var list []question
-	if i.given.trustDomain == "" {
-		list = append(list, question{"Trust domain, such as alpha.test",
-			func(answer string) { i.given.trustDomain = answer }})
-	}
-
-	if len(i.given.members) == 0 {
-		list = append(list, question{"Nodes, as NAME=ADDRESS with commas (1, 3 or 5)",
-			func(answer string) { i.given.members = strings.Split(strings.ReplaceAll(answer, " ", ""), ",") }})
-	}
-
-	return list
 }
 
 // check refuses to replace files or a context.
