@@ -66,30 +66,21 @@ func New(version string) *Set {
 		shed: counterVec("requests_shed_total",
 			"Requests refused because the node was overloaded, by class. Queries are shed first, then lookups, "+
 				"registrations, and refreshes last.", "class"),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "requests_refused_total",
-			Help: "Requests that were not answered as asked, by method (one of a fixed set, or other) and status. " +
-				"The log has a few of them each second."}, []string{"method", "status"}),
+		refused: counterVec("requests_refused_total",
+			"Requests that were not answered as asked, by method (one of a fixed set, or other) and status. "+
+				"The log has a few of them each second.", "method", "status"),
 		Connections: counterVec("connections_refused_total",
 			"Connections closed by the limit of a listener: limits.connections and limits.connections_per_address "+
 				"for api, 1024 each for cluster and gossip, 256 each for health and metrics.", "listener"),
-		Proofs: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace,
-			Name:      "operator_proof_invalid_total",
-			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the " +
-				"member that brought one may be stolen.",
-		}),
-		Unsent: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace,
-			Name:      "changes_unsent_total",
-			Help: "Changes that were applied in this node's name and that this node has not sent: its key may be " +
-				"stolen.",
-		}),
-		Forbids: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace,
-			Name:      "policy_forbids_failed_total",
-			Help: "Decisions in which a forbid of the domain's policy could not be evaluated, and so forbade. The " +
-				"log names it.",
-		}),
+		Proofs: counterOf("operator_proof_invalid_total",
+			"Operators' commands that were applied without a valid proof of the operator: the key of the "+
+				"member that brought one may be stolen."),
+		Unsent: counterOf("changes_unsent_total",
+			"Changes that were applied in this node's name and that this node has not sent: its key may be "+
+				"stolen."),
+		Forbids: counterOf("policy_forbids_failed_total",
+			"Decisions in which a forbid of the domain's policy could not be evaluated, and so forbade. The "+
+				"log names it."),
 		Unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
 				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
@@ -97,12 +88,9 @@ func New(version string) *Set {
 			"reason"),
 	}
 
-	m.submissions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "witness_submissions_total",
-		Help: "Checkpoints of the own ledger that this node, as the leader, has submitted to a witness, by " +
-			"outcome: cosigned or failed.",
-	}, []string{"witness", "outcome"})
+	m.submissions = counterVec("witness_submissions_total",
+		"Checkpoints of the own ledger that this node, as the leader, has submitted to a witness, by "+
+			"outcome: cosigned or failed.", "witness", "outcome")
 	m.Misconduct = counterVec("raft_misconduct_total",
 		"Messages of other members that this node refused as false, by what they were about: the key of "+
 			"the member may be stolen. The log names it.", "reason")
@@ -136,9 +124,16 @@ func New(version string) *Set {
 	return m
 }
 
-func counterVec(name, help, label string) *prometheus.CounterVec {
-	opts := prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
-	return prometheus.NewCounterVec(opts, []string{label})
+func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(counterOpts(name, help), labels)
+}
+
+func counterOf(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(counterOpts(name, help))
+}
+
+func counterOpts(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
 }
 
 // cpuTime is the processor time of garbage collection, and the idle and the total time by
