@@ -237,26 +237,36 @@ func (r *Registrations) accept(c *Accept) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
-	entry := old.entry
-
-	// The grants and contents were prepared for this statement, owner and policy.
-	if entry.Statement != c.Statement || c.Granted.Owner != c.Caller || r.policy.basis != c.Granted.Policy ||
-		c.Format != r.members.statementFormat() {
+	if c.Granted.Owner != c.Caller || r.moved(old, c.Statement, c.Granted, c.Format) {
 		return directory.Outcome{}, ErrMoved
 	}
 
-	if err := r.owners.Affords(c.Demand(old)); err != nil {
+	return r.give(old, c.Demand(old), contents{
+		format: c.Format, salt: c.Salt, grants: c.Granted.List(), made: c.Made, provenance: c.Provenance(old),
+	})
+}
+
+// moved reports whether a command was prepared for other contents of a registration than those of old, another
+// policy or another format.
+func (r *Registrations) moved(old *Registration, statement uint64, granted Granted, format int) bool {
+	return old.entry.Statement != statement || r.policy.basis != granted.Policy || format != r.members.statementFormat()
+}
+
+// give puts a statement with another owner, who has the demand, in the place of old's, and ends an offer of it.
+// Its document and its deadline stay.
+func (r *Registrations) give(old *Registration, demand Demand, given contents) (directory.Outcome, error) {
+	if err := r.owners.Affords(demand); err != nil {
 		return directory.Outcome{}, err
 	}
 
-	entry.Owner = c.Caller
-	r.offers.drop(c.RID)
+	entry := old.entry
+	entry.Owner = demand.owner
+	r.offers.drop(entry.RID)
 
-	return r.put(old, &entry, contents{
-		format: c.Format, kind: entry.Document.Kind(), document: entry.Document.Bytes(), salt: c.Salt,
-		lifetime: entry.Lifetime, deadline: entry.ExpiresAt, grants: c.Granted.List(), until: old.until, made: c.Made,
-		provenance: c.Provenance(old),
-	})
+	given.kind, given.document = entry.Document.Kind(), entry.Document.Bytes()
+	given.lifetime, given.deadline, given.until = entry.Lifetime, entry.ExpiresAt, old.until
+
+	return r.put(old, &entry, given)
 }
 
 // closeOffer ends an offer on the word of one of its parties. It takes no revision.

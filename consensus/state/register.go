@@ -101,8 +101,7 @@ func (r *Registrations) update(c *Update) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
-	if old.entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
-		c.Format != r.members.statementFormat() {
+	if r.moved(old, c.Statement, c.Granted, c.Format) {
 		return directory.Outcome{}, ErrMoved
 	}
 

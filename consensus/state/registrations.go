@@ -116,29 +116,16 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
-	entry, owner := old.entry, c.Granted.Owner
+	entry := &old.entry
 	switch {
-	case entry.Owner == owner:
+	case entry.Owner == c.Granted.Owner:
 		return directory.Outcome{RID: entry.RID, Granted: entry.Lifetime}, nil
-	case entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
-		c.Format != r.members.statementFormat():
-		return directory.Outcome{}, ErrMoved
-	case c.Agent != entry.Agent:
-		// The operator's proof may be for that name.
+	case r.moved(old, c.Statement, c.Granted, c.Format), c.Agent != entry.Agent: // the operator's proof is for a name
 		return directory.Outcome{}, ErrMoved
 	}
 
-	if err := r.owners.Affords(c.Demand(old)); err != nil {
-		return directory.Outcome{}, err
-	}
-
-	entry.Owner = owner
-	r.offers.drop(c.RID)
-
-	return r.put(old, &entry, contents{
-		format: c.Format, kind: entry.Document.Kind(), document: entry.Document.Bytes(), salt: c.Salt,
-		lifetime: entry.Lifetime, deadline: entry.ExpiresAt, grants: c.Granted.List(), until: old.until, made: c.Made,
-		provenance: c.Provenance(old),
+	return r.give(old, c.Demand(old), contents{
+		format: c.Format, salt: c.Salt, grants: c.Granted.List(), made: c.Made, provenance: c.Provenance(old),
 	})
 }
 
