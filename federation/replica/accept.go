@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -95,19 +96,19 @@ func (o *Origin) Wanted(page *Page, done Ahead) (names []protocol.RecordName, er
 	}
 
 	now := o.Shown.Index.Clock.Now()
-	for _, digest := range page.Digests {
-		if digest.Live() && !Freed(digest.Deadline, now) {
-			names = append(names, protocol.NameOf(digest))
-		}
-	}
+	lacking := slices.DeleteFunc(slices.Clone(page.Digests), func(digest signed.Digest) bool {
+		return !digest.Live() || Freed(digest.Deadline, now)
+	})
 
+	// A stream that the page begins isn't on disk yet, and lacks them all.
 	err = o.Store.Read(id, func(t *store.Tx) (err error) {
-		if names, err = t.Missing(page.Digests, names); full && err == nil {
-			names, err = t.Replacing(page.Digests, names)
-		}
-
+		lacking, err = t.Lacking(lacking, full)
 		return err
 	})
+
+	for _, digest := range lacking {
+		names = append(names, protocol.NameOf(digest))
+	}
 
 	return names, err
 }

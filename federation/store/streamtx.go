@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -104,40 +103,25 @@ func (t *Tx) DropRecord(old *Entry) error {
 	return t.Records.Delete(placeKey(old.Place))
 }
 
-// Missing returns those of the names of live digests whose record isn't here.
-func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
-	here := map[protocol.RecordName]bool{}
-	for _, d := range ds {
-		held, err := t.Get(d.RID)
+// Lacking returns those of the digests whose record isn't here. If the stream is full, it returns only those whose
+// record takes the place of one that is held: there is no room for others.
+func (t *Tx) Lacking(digests []signed.Digest, full bool) (lacking []signed.Digest, err error) {
+	for _, digest := range digests {
+		held, err := t.Get(digest.RID)
 		if err != nil {
 			return nil, err
 		}
 
 		// A record that was refused or exceeded a quota isn't requested again with the page.
-		if held != nil && held.Record != RecordMissing {
-			here[held.Name()] = true
+		here := held != nil && held.Record != RecordMissing && held.Name() == protocol.NameOf(digest)
+		replaces := held != nil && held.Record == RecordHeld
+
+		if !here && (replaces || !full) {
+			lacking = append(lacking, digest)
 		}
 	}
 
-	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return here[n] }), nil
-}
-
-// Replacing returns those of the names whose record takes the place of one that is
-// held: if there is no room, nothing else is asked for.
-func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
-	held := map[protocol.RecordName]bool{}
-	for _, digest := range ds {
-		h, err := t.Get(digest.RID)
-		if err != nil {
-			return nil, err
-		}
-
-		if h != nil && h.Record == RecordHeld {
-			held[protocol.NameOf(digest)] = true
-		}
-	}
-
-	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
+	return lacking, nil
 }
 
 // DueBefore returns up to limit registrations whose deadline is before a time in Unix
