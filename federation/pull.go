@@ -23,13 +23,13 @@ var (
 // pullInTurn calls pullAll once no other loop of this node pulls the same stream.
 func (fl *follower) pullInTurn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget) error {
-	select {
-	case feed.Busy <- struct{}{}:
-		defer func() { <-feed.Busy }()
-		return fl.pullAll(ctx, origin, feed, node, budget)
-	case <-budget.asking.Done():
+	if !feed.Begin(budget.asking) {
 		return context.Cause(budget.asking)
 	}
+
+	defer feed.End()
+
+	return fl.pullAll(ctx, origin, feed, node, budget)
 }
 
 // pullAll pulls page by page until a node has no more, or its fetchBudget ends.
@@ -216,12 +216,11 @@ func (fl *follower) pullBehind(ctx context.Context, origin *replica.Origin) {
 		return
 	}
 
-	select {
-	case origin.Mesh.Busy <- struct{}{}:
-		defer func() { <-origin.Mesh.Busy }()
-	default:
+	if !origin.Mesh.TryBegin() {
 		return // another loop is at it
 	}
+
+	defer origin.Mesh.End()
 
 	if err := fl.pullAll(ctx, origin, &origin.Mesh, node, unlimited(ctx)); err != nil {
 		fl.cfg.Logger.Debug("pulling pages failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
@@ -242,12 +241,11 @@ func (fl *follower) pullPrivate(ctx context.Context, origin *replica.Origin) {
 		return
 	}
 
-	select {
-	case origin.Private.Busy <- struct{}{}:
-		defer func() { <-origin.Private.Busy }()
-	default:
+	if !origin.Private.TryBegin() {
 		return // another loop is at it
 	}
+
+	defer origin.Private.End()
 
 	if err := fl.pullAll(ctx, origin, &origin.Private, node, unlimited(ctx)); errors.Is(err,
 		store.ErrStalled) {
@@ -317,12 +315,11 @@ func (fl *follower) compact(ctx context.Context, origin *replica.Origin, feed *r
 		return
 	}
 
-	select {
-	case feed.Busy <- struct{}{}:
-		defer func() { <-feed.Busy }()
-	default:
-		return
+	if !feed.TryBegin() {
+		return // another loop is at it
 	}
+
+	defer feed.End()
 
 	// A failure leaves the chain in use as it is. The next try begins another fresh one.
 	if err := fl.repull(ctx, origin, feed, st, node, weighs+compactSlack); err != nil {
@@ -376,7 +373,7 @@ func (fl *follower) repull(ctx context.Context, origin *replica.Origin, feed *re
 
 		since = page.To
 
-		done, err := origin.Link(feed, st, page)
+		done, err := origin.Link(st, page)
 		if done || err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"time"
 
@@ -72,17 +73,41 @@ func newStream(id store.StreamID) *Stream {
 }
 
 // A Feed is the sequence of an origin's streams to one audience, epoch after epoch. The origin's
-// mu guards all fields except Aud and Busy. Cur and next are replaced while change is held too.
+// mu guards all fields except Aud and busy. Cur and next are replaced while change is held too.
 type Feed struct {
 	Aud  directory.Audience
-	Busy chan struct{} // has one item while a loop pulls page by page, so that no two do
+	busy chan struct{} // has one item while a loop pulls page by page
 
 	Cur, next *Stream   // next: of a newer epoch, not yet at its tip (rule P3)
 	tip       uint64    // the highest revision known to be in the stream
 	level     time.Time // when this node last was at the tip, or began to follow
 }
 
-func newFeed(aud directory.Audience) Feed { return Feed{Aud: aud, Busy: make(chan struct{}, 1)} }
+func newFeed(aud directory.Audience) Feed { return Feed{Aud: aud, busy: make(chan struct{}, 1)} }
+
+// Begin takes the turn to pull the feed page by page, so that no two loops do. It waits for the turn until ctx
+// ends, and reports whether it has it.
+func (f *Feed) Begin(ctx context.Context) bool {
+	select {
+	case f.busy <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// TryBegin is Begin without a wait.
+func (f *Feed) TryBegin() bool {
+	select {
+	case f.busy <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// End gives the turn back.
+func (f *Feed) End() { <-f.busy }
 
 // A feedPair is both feeds of an origin.
 type feedPair struct {

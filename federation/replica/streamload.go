@@ -163,7 +163,7 @@ func (o *Origin) swap(feed *Feed) error {
 
 // Link adds a page to the fresh chain, and switches to that chain when it reaches the
 // stream's watermark. done is also true if the stream is no longer shown.
-func (o *Origin) Link(feed *Feed, st *Stream, page *Page) (done bool, err error) {
+func (o *Origin) Link(st *Stream, page *Page) (done bool, err error) {
 	if err := o.change.Lock(o.Store); err != nil {
 		return false, err
 	}
@@ -171,7 +171,7 @@ func (o *Origin) Link(feed *Feed, st *Stream, page *Page) (done bool, err error)
 	defer o.change.Unlock()
 
 	// The stream may have been replaced while its chain was pulled.
-	if o.HasEnded() || feed.Cur != st {
+	if o.HasEnded() || o.FeedOf(st.Id.Audience).Cur != st {
 		return true, nil
 	}
 
