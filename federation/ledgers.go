@@ -51,7 +51,11 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 		}
 
 		timed, cancel := context.WithTimeout(ctx, followWithin)
+
 		err := m.mirrors.Follow(timed, origin.Domain, at.Epoch, origin.Contacts.Nodes())
+		if err == nil {
+			err = m.compareLedger(timed, origin.Domain, at.Epoch)
+		}
 
 		cancel()
 
@@ -72,6 +76,25 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 
 		b.Reset()
 	}
+}
+
+// compareLedger compares the copy of an origin's ledger with what another of its peers has cosigned. One is
+// asked each time, by chance: all of them compare.
+func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64) error {
+	others := m.peers.others(origin)
+	if len(others) == 0 {
+		return nil
+	}
+
+	err := m.mirrors.Compare(ctx, origin, epoch, others[0])
+	if err != nil && !errors.Is(err, mirror.ErrDiscontinued) {
+		// A peer that is no witness of this ledger, or is away, says nothing against it.
+		m.cfg.Logger.Debug("comparing a ledger failed", "origin", origin.Name(), "err", err)
+
+		return nil
+	}
+
+	return err
 }
 
 // Logged returns where the statement of another domain's registration is in that domain's ledger,

@@ -223,7 +223,7 @@ var layers = map[string][]string{
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
 	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",
 		"scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials",
-		"api/wire", "scenarios/launch", "scenarios/mutants", "directory/checkpoint"},
+		"api/wire", "scenarios/launch", "scenarios/mutants", "directory/checkpoint", "directory/ledger"},
 	// their timing, which stories of long silence slow
 	"scenarios/mesh": {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip",
 		"node/config", "directory/signed", "directory/operatorproof", "api/operator", "api/wire"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -180,61 +182,136 @@ func TestTwoPeersWitnessOneLedger(t *testing.T) {
 	})
 }
 
-// A ledger that shows a witness two roots of one size has contradicted itself: the witness's domain and all
-// others freeze its domain, and the evidence convicts it before a verifier that has nothing but its bundle.
+// A ledger that shows two roots of one size, to one witness or one to each of two, has contradicted itself: all
+// peers freeze its domain within the two rounds, and the evidence convicts it before a verifier that has nothing
+// but its bundle.
 //
 // Requirement: LOG-017, MESH-022
 func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Seed: seed, Link: wan})
-		liar, witness := m.Domain("alpha.test"), m.Domain("beta.test")
-		m.Register("alpha.test", "ada", 3600)
+	for name, witness := range map[string]string{"to one witness": "beta.test", "to two witnesses": "gamma.test"} {
+		t.Run(name, func(t *testing.T) {
+			runStory(t, 1, func(t *testing.T, seed uint64) {
+				m := mesh.Start(t, mesh.Options{Domains: 3, Seed: seed, Link: wan})
+				liar := m.Domain("alpha.test")
 
-		origin, _, _ := strings.Cut(valueOf(file(liar.Nodes[0], "/log/checkpoint")), "\n")
-		sum := sha256.Sum256([]byte(origin))
+				// Otherwise alpha.test would show gamma.test the other root itself.
+				m.Cut("alpha.test", "gamma.test")
+				m.Register("alpha.test", "ada", 3600)
 
-		var taken *checkpoint.Note
+				var taken *checkpoint.Note
 
-		m.Eventually(15*time.Second, "beta.test has cosigned the ledger", func() (err error) {
-			text, err := file(witness.Nodes[0], "/witness/"+hex.EncodeToString(sum[:])+"/checkpoint")
-			if err == nil {
-				taken, err = checkpoint.Parse(text)
-			}
+				m.Eventually(30*time.Second, "beta.test has cosigned the ledger", func() (err error) {
+					if taken, err = cosignedLast(m, "beta.test"); err != nil {
+						return err
+					}
 
-			return err
+					if shown, err := checkpoint.Parse(valueOf(file(liar.Nodes[0], "/log/checkpoint"))); err != nil ||
+						shown.Size != taken.Size {
+						return fmt.Errorf("it has %d entries of %v: %w", taken.Size, shown, err)
+					}
+
+					return nil
+				})
+
+				want := http.StatusOK
+				if witness == "beta.test" { // it has cosigned the first root
+					want = http.StatusUnprocessableEntity
+				}
+
+				m.Eventually(30*time.Second, witness+" has judged another root of the same size", func() error {
+					if got := showOtherRoot(t, m, witness, taken.Checkpoint); got != want {
+						return fmt.Errorf("it answers %d, want %d", got, want)
+					}
+
+					return nil
+				})
+
+				took := m.Eventually(rounds, "alpha.test is frozen", func() error { return m.Frozen("alpha.test") })
+				t.Logf("frozen by all after %v", took)
+
+				for _, n := range m.Living() {
+					if n.Domain == liar {
+						continue
+					}
+
+					_, err := trust.Verify(n.Evidence("alpha.test"), trust.VerifyOptions{Bundle: liar.Bundle()})
+					if trust.ExitCode(err) != 11 {
+						t.Errorf("the evidence at %s: %v", n.Name, err)
+					}
+				}
+			})
 		})
+	}
+}
 
-		pem := valueOf(os.ReadFile(filepath.Join(liar.Nodes[0].Data(), "signing.key")))
+// cosignedLast returns the checkpoint of alpha.test's ledger that a domain has cosigned last.
+func cosignedLast(m *mesh.Mesh, by string) (*checkpoint.Note, error) {
+	origin, _, _ := strings.Cut(valueOf(file(m.Domain("alpha.test").Nodes[0], "/log/checkpoint")), "\n")
+	sum := sha256.Sum256([]byte(origin))
 
-		key, ok := valueOf(trust.ParseKey(pem)).(ed25519.PrivateKey)
-		if !ok {
-			t.Fatal("the signing key is not Ed25519")
-		}
+	text, err := file(m.Domain(by).Nodes[0], "/witness/"+hex.EncodeToString(sum[:])+"/checkpoint")
+	if err != nil {
+		return nil, err
+	}
 
-		other := taken.Checkpoint
-		other.Root[0]++
-		body := fmt.Sprintf("old %d\n\n%s", other.Size, checkpoint.Sign(other, key))
+	return checkpoint.Parse(text)
+}
 
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
+// showOtherRoot shows a witness a checkpoint of alpha.test's ledger that differs in its last entry, signed by its
+// key, and returns the status of the answer.
+func showOtherRoot(t *testing.T, m *mesh.Mesh, witness string, shown checkpoint.Checkpoint) int {
+	t.Helper()
 
-		req := valueOf(http.NewRequestWithContext(ctx, http.MethodPost,
-			witness.Nodes[0].URL()+"/witness/add-checkpoint",
-			strings.NewReader(body)))
-		res := valueOf(witness.Nodes[0].HTTP("").Do(req))
-		_ = res.Body.Close()
+	node := m.Domain("alpha.test").Nodes[0]
 
-		if res.StatusCode != http.StatusUnprocessableEntity {
-			t.Errorf("another root of the same size: got %s", res.Status)
-		}
+	pem := valueOf(os.ReadFile(filepath.Join(node.Data(), "signing.key")))
 
-		m.Eventually(15*time.Second, "alpha.test is frozen", func() error { return m.Frozen("alpha.test") })
+	key, ok := valueOf(trust.ParseKey(pem)).(ed25519.PrivateKey)
+	if !ok {
+		t.Fatal("the signing key is not Ed25519")
+	}
 
-		evidence := m.Domain("gamma.test").Nodes[0].Evidence("alpha.test")
-		if _, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: liar.Bundle()}); trust.ExitCode(err) != 11 {
-			t.Errorf("the evidence at gamma.test: %v", err)
-		}
-	})
+	epoch := shown.Origin[strings.LastIndexByte(shown.Origin, '/')+1:]
+	entries := valueOf(ledger.ReadEntries([]byte(valueOf(file(node,
+		"/log/"+epoch+"/tile/entries/"+ledger.TilePath(0, int(shown.Size)))))))
+	entries[len(entries)-1][1]++
+
+	log := valueOf(ledger.Open(t.TempDir()))
+	defer func() { must(t, log.Close()) }()
+	must(t, log.Reset(ledger.Tree{}))
+
+	var other ledger.Frontier
+
+	for _, e := range entries {
+		other.Append(e)
+		log.Append(e)
+	}
+
+	body := &strings.Builder{}
+
+	old := uint64(0)
+	if before, err := cosignedLast(m, witness); err == nil {
+		old = before.Size
+	}
+
+	fmt.Fprintf(body, "old %d\n", old)
+
+	for _, h := range valueOf(log.Consistency(ledger.Tree{Size: other.Size, Root: other.Root()}, old)) {
+		fmt.Fprintln(body, base64.StdEncoding.EncodeToString(h[:]))
+	}
+
+	body.WriteString("\n" + checkpoint.Sign(
+		checkpoint.Checkpoint{Origin: shown.Origin, Size: other.Size, Root: other.Root()}, key))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	to := m.Domain(witness).Nodes[0]
+	res := valueOf(to.HTTP("").Do(valueOf(http.NewRequestWithContext(ctx, http.MethodPost,
+		to.URL()+"/witness/add-checkpoint", strings.NewReader(body.String())))))
+	_ = res.Body.Close()
+
+	return res.StatusCode
 }
 
 func valueOf[T any](value T, err error) T {

@@ -9,6 +9,8 @@ package mirror
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -292,13 +294,48 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 	return errors.Join(errs...)
 }
 
-// newest asks a node for its checkpoint, and verifies it.
+// Compare compares the copy of a domain's ledger of an epoch with the checkpoint of it that another domain has
+// cosigned, as one of that domain's nodes shows it: the origin may show each of them another ledger. Two roots
+// of one size are reported to Forked. The error is ErrDiscontinued for these, and for a smaller tree that the
+// copy doesn't begin with, which convicts nobody. A larger tree is not compared: the other domain does that.
+func (m *Mirrors) Compare(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, witness protocol.Node) error {
+	hash := sha256.Sum256([]byte(directory.LogName(origin, epoch)))
+
+	note, err := m.verified(ctx, origin, epoch, witness, "/witness/"+hex.EncodeToString(hash[:])+"/checkpoint")
+	if err != nil {
+		return fmt.Errorf("compare the ledger of %s with %s: %w", origin.Name(), witness.Base, err)
+	}
+
+	c := m.of(origin)
+
+	switch at, log, tree := c.at(); {
+	case at != epoch || note.Size > tree.Size:
+		return nil
+	case note.Size == tree.Size && note.Root != tree.Root:
+		if held := c.held(); held != nil && held.Size == note.Size {
+			m.cfg.Forked(origin, held.String(), note.String())
+		}
+
+		return ErrDiscontinued
+	default:
+		return begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
+	}
+}
+
+// newest asks a node of the origin for its checkpoint, and verifies it.
 func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, node protocol.Node) (
 	*checkpoint.Note, error,
 ) {
+	return m.verified(ctx, origin, epoch, node, fmt.Sprintf("/log/%d/checkpoint", epoch))
+}
+
+// verified asks a node for a checkpoint of an origin's ledger, and verifies that the origin has signed it.
+func (m *Mirrors) verified(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, node protocol.Node,
+	path string,
+) (*checkpoint.Note, error) {
 	name := directory.LogName(origin, epoch)
 
-	text, err := m.cfg.Get(ctx, node, fmt.Sprintf("/log/%d/checkpoint", epoch), checkpoint.MaxNote)
+	text, err := m.cfg.Get(ctx, node, path, checkpoint.MaxNote)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package mirror_test
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -84,6 +86,12 @@ func (o *origin) get(path string) (string, error) {
 	o.asked++
 
 	path, ok := strings.CutPrefix(path, fmt.Sprintf("/log/%d/", epoch))
+
+	hash := sha256.Sum256([]byte(directory.LogName(beta, epoch)))
+	if path == "/witness/"+hex.EncodeToString(hash[:])+"/checkpoint" {
+		path, ok = "checkpoint", true // of a domain that has cosigned what this origin shows
+	}
+
 	if !ok {
 		return "", errors.New("404")
 	}
@@ -398,6 +406,60 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	}
 
 	f.holds(t, 0)
+}
+
+// What another domain has cosigned is compared with the copy: two roots of one size are reported, with both notes;
+// a beginning of another tree convicts nobody; what has grown meanwhile, or isn't signed by the origin, says nothing.
+//
+// Requirement: LOG-017
+func TestTheCopyIsComparedWithWhatAnotherDomainHasCosigned(t *testing.T) {
+	held, cosigned := newOrigin(300), newOrigin(300)
+	f := newFollower(t, t.TempDir(), held, cosigned)
+
+	if err := f.Follow(t.Context(), beta, epoch, []protocol.Node{{Domain: beta, Base: "https://n0"}}); err != nil {
+		t.Fatal(err)
+	}
+
+	other := func(n int) []ledger.Entry {
+		entries := newOrigin(n).entries
+		entries[7][5]++
+
+		return entries
+	}
+
+	stranger := ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, rho!"))
+
+	for name, c := range map[string]struct {
+		entries              []ledger.Entry
+		signer               ed25519.PrivateKey
+		discontinued, forked bool
+	}{
+		"the same":              {newOrigin(300).entries, key, false, false},
+		"a beginning":           {newOrigin(200).entries, key, false, false},
+		"a later tree":          {other(400), key, false, false},
+		"two roots of one size": {other(300), key, true, true},
+		"another beginning":     {other(200), key, true, false},
+		"signed by a stranger":  {other(300), stranger, false, false},
+	} {
+		f.forks, cosigned.entries, cosigned.signer = nil, c.entries, c.signer
+
+		err := f.Compare(t.Context(), beta, epoch, protocol.Node{Base: "https://n1"})
+		if errors.Is(err, mirror.ErrDiscontinued) != c.discontinued ||
+			(err == nil) != (!c.discontinued && c.signer.Equal(key)) {
+			t.Errorf("%s: %v", name, err)
+		}
+
+		want := []string{held.note(), cosigned.note()}
+		if !c.forked {
+			want = nil
+		}
+
+		if !slices.Equal(f.forks, want) {
+			t.Errorf("%s: %q are reported", name, f.forks)
+		}
+	}
+
+	f.holds(t, 300)
 }
 
 // The age of a ledger's checkpoint grows while its nodes show none, one that is not signed, or one that is behind
