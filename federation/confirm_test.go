@@ -1071,6 +1071,45 @@ func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
 	})
 }
 
+// In a first synchronisation more is announced at once than is confirmed in a minute. It is unconfirmed once nothing
+// more is confirmed.
+//
+// Requirement: SEC-019, LOG-013
+func TestWhatIsStillBeingConfirmedIsNoAlarm(t *testing.T) {
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
+		var all []directory.RID
+		for i := range 7 {
+			all = append(all, b.origin.register(fmt.Sprint("agent-", i), 36000))
+		}
+
+		held := &followedLedger{model: b.origin}
+		b.beta.replica.Ledger = held
+		held.grow(1000, all[0])
+		b.follows()
+
+		last := all[len(all)-1]
+		check := func(unconfirmed bool, counted int) {
+			t.Helper()
+
+			at, _ := b.beta.Logged(b.beta.shown(alpha)[last])
+			if got := b.beta.Peers()[0].Unconfirmed; at.Unconfirmed != unconfirmed || got != counted {
+				t.Errorf("the last one is shown as unconfirmed: %t, and %d are counted; want %t and %d", at.Unconfirmed,
+					got, unconfirmed, counted)
+			}
+		}
+
+		// The ledger lacks one after another, so that the stream is confirmed up to the one before it.
+		for _, rid := range all {
+			held.grow(1000, rid)
+			time.Sleep(40 * time.Second)
+			check(false, 0)
+		}
+
+		time.Sleep(time.Minute)
+		check(true, 1)
+	})
+}
+
 // followedLedger is alpha's ledger as beta has followed it: the statements that the model has made up to a size.
 type followedLedger struct {
 	*model

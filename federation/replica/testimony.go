@@ -56,13 +56,15 @@ type statedPosition struct {
 	kind doubtKind // of a contradiction: doubtPosition, or doubtKeys for the issue of a key document
 }
 
-// unconfirmedAfter is how long after it was announced a change is shown as unconfirmed.
+// unconfirmedAfter is how long after it was announced a change is shown as unconfirmed, unless its stream was confirmed
+// further meanwhile: a first synchronisation announces more at once than is confirmed in a minute.
 const unconfirmedAfter = time.Minute
 
 // unconfirmedState is the part of an origin's streams that no second node has confirmed, for readers.
 type unconfirmedState struct {
 	streams [2]UnconfirmedStream // in the order of Feeds
-	still   [2]time.Time         // since when each is confirmed up to the same revision
+	most    [2]uint64            // up to which each was confirmed so far: it is less again once a stream is pulled anew
+	still   [2]time.Time         // since when each is confirmed no further
 	entries int                  // that were announced longer than unconfirmedAfter ago
 }
 
@@ -73,12 +75,12 @@ func (o *Origin) IsUnconfirmed(e *directory.Entry, now time.Time) bool {
 		return false
 	}
 
-	stream := &open.streams[0]
+	which := 0
 	if e.Received.Private {
-		stream = &open.streams[1]
+		which = 1
 	}
 
-	return stream.has(e.Revision)
+	return open.streams[which].has(e.Revision) && now.Sub(open.still[which]) >= unconfirmedAfter
 }
 
 func (s *UnconfirmedStream) has(revision uint64) bool {
@@ -98,9 +100,9 @@ func (o *Origin) NoteUnconfirmed(now time.Time) error {
 	for i := range noted.streams {
 		stream := &noted.streams[i]
 
-		noted.still[i] = now
-		if before != nil && before.streams[i].ID == stream.ID && before.streams[i].Since == stream.Since {
-			noted.still[i] = before.still[i]
+		noted.most[i], noted.still[i] = stream.Since, now
+		if before != nil && before.streams[i].ID == stream.ID && before.most[i] >= stream.Since {
+			noted.most[i], noted.still[i] = before.most[i], before.still[i]
 		}
 
 		// A busy peer always has unconfirmed changes, and its entries may be a million. They are read only if no
