@@ -295,15 +295,8 @@ func lowS(jws string, key crypto.PublicKey) string {
 func expiryOf(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
-		// A chain ends with the first of its certificates, and any one chain is enough.
-		end := chain[0].NotAfter
-		for _, c := range chain {
-			if c.NotAfter.Before(end) {
-				end = c.NotAfter
-			}
-		}
-
-		if end.After(last) {
+		// Any one chain is enough.
+		if _, end := validityOf(chain); end.After(last) {
 			last = end
 		}
 	}

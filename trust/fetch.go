@@ -159,35 +159,13 @@ func succeeded(was, next, found *spiffebundle.Bundle) error {
 
 // hasAuthorities reports whether each authority of b is in one of the others.
 func hasAuthorities(b *spiffebundle.Bundle, others ...*spiffebundle.Bundle) bool {
-	x509s, jwts, wits := map[string]bool{}, map[string]bool{}, map[string]bool{}
-
+	known := map[string]bool{}
 	for _, other := range others {
-		maps.Copy(x509s, authoritiesOf(other))
-
-		// One kid may name different keys in two bundles, so kid and key must agree.
-		for kid, print := range thumbprints(other.JWTAuthorities()) {
-			jwts[kid+" "+print] = true
-		}
-
-		for kid, print := range thumbprints(other.WITAuthorities()) {
-			wits[kid+" "+print] = true
-		}
+		maps.Copy(known, authoritiesOf(other))
 	}
 
-	for raw := range authoritiesOf(b) {
-		if !x509s[raw] {
-			return false
-		}
-	}
-
-	for kid, print := range thumbprints(b.JWTAuthorities()) {
-		if !jwts[kid+" "+print] {
-			return false
-		}
-	}
-
-	for kid, print := range thumbprints(b.WITAuthorities()) {
-		if !wits[kid+" "+print] {
+	for authority := range authoritiesOf(b) {
+		if !known[authority] {
 			return false
 		}
 	}
@@ -218,32 +196,14 @@ func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint dir
 		return nil, err
 	}
 
-	// Each fetch has a transport of its own, so a kept connection would never be used again.
-	t := &http.Transport{
-		TLSClientConfig:        config,
-		TLSHandshakeTimeout:    FetchTimeout,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableKeepAlives:      true,
-	}
-	if f.dial != nil {
-		t.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) { return f.dial(ctx, address) }
-	}
-
-	defer t.CloseIdleConnections()
-
-	return FetchDocument(ctx, PinnedClient(t), endpoint.URL)
+	return fetchOnce(ctx, endpoint.URL, config, f.dial)
 }
 
-// FetchByHash fetches a document of at most MaxBundle bytes whose SHA-256 is known from
-// elsewhere, once. The hash authenticates the document; the connection authenticates no one,
-// so nothing secret may be in the URL. A nil dial is the one of PinnedClient.
-func FetchByHash(ctx context.Context, url string, sum [sha256.Size]byte,
+// fetchOnce is FetchDocument over a connection of its own.
+func fetchOnce(ctx context.Context, url string, config *tls.Config,
 	dial func(ctx context.Context, address string) (net.Conn, error)) ([]byte, error) {
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{
-			MinVersion:         tls.VersionTLS13,
-			InsecureSkipVerify: true, // sum decides
-		},
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
@@ -256,7 +216,20 @@ func FetchByHash(ctx context.Context, url string, sum [sha256.Size]byte,
 
 	defer transport.CloseIdleConnections()
 
-	document, err := FetchDocument(ctx, PinnedClient(transport), url)
+	return FetchDocument(ctx, PinnedClient(transport), url)
+}
+
+// FetchByHash fetches a document of at most MaxBundle bytes whose SHA-256 is known from
+// elsewhere, once. The hash authenticates the document; the connection authenticates no one,
+// so nothing secret may be in the URL. A nil dial is the one of PinnedClient.
+func FetchByHash(ctx context.Context, url string, sum [sha256.Size]byte,
+	dial func(ctx context.Context, address string) (net.Conn, error)) ([]byte, error) {
+	config := &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // sum decides
+	}
+
+	document, err := fetchOnce(ctx, url, config, dial)
 	if err == nil && sha256.Sum256(document) != sum {
 		err = fmt.Errorf("%s answered another document than the expected one, by its SHA-256", url)
 	}
@@ -328,27 +301,25 @@ func sameBundle(a, b *spiffebundle.Bundle) bool {
 	seqA, okA := a.SequenceNumber()
 	seqB, okB := b.SequenceNumber()
 
-	return seqA == seqB && okA == okB &&
-		maps.Equal(authoritiesOf(a), authoritiesOf(b)) &&
-		maps.Equal(thumbprints(a.JWTAuthorities()), thumbprints(b.JWTAuthorities())) &&
-		maps.Equal(thumbprints(a.WITAuthorities()), thumbprints(b.WITAuthorities()))
+	return seqA == seqB && okA == okB && maps.Equal(authoritiesOf(a), authoritiesOf(b))
 }
 
+// authoritiesOf returns the certificates of a bundle, and its keys of tokens by kid and thumbprint: one kid
+// may name different keys in two bundles.
 func authoritiesOf(b *spiffebundle.Bundle) map[string]bool {
 	set := map[string]bool{}
 	for _, a := range b.X509Authorities() {
 		set[string(a.Raw)] = true
 	}
 
-	return set
-}
-
-func thumbprints(keys map[string]crypto.PublicKey) map[string]string {
-	set := map[string]string{}
-	for kid, key := range keys {
-		sum, _ := (&jose.JSONWebKey{Key: key}).Thumbprint(crypto.SHA256) // of a key that was read from a JWK
-		set[kid] = string(sum)
+	add := func(kind string, keys map[string]crypto.PublicKey) {
+		for kid, key := range keys {
+			sum, _ := (&jose.JSONWebKey{Key: key}).Thumbprint(crypto.SHA256) // of a key that was read from a JWK
+			set[kind+" "+kid+" "+string(sum)] = true
+		}
 	}
+	add("jwt", b.JWTAuthorities())
+	add("wit", b.WITAuthorities())
 
 	return set
 }

@@ -158,14 +158,10 @@ func parseHeader(raw []byte, names []string) ([]strictjson.Member, error) {
 	return members, nil
 }
 
+// Member returns the value of the member of that name; nil if there is none.
 func Member(members []strictjson.Member, name string) []byte {
-	for _, m := range members {
-		if m.Name == name {
-			return m.Value
-		}
-	}
-
-	return nil
+	value, _ := strictjson.FindMember(members, name)
+	return value
 }
 
 // Text returns a member of the header that is a string in its one written form.
