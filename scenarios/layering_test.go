@@ -95,11 +95,12 @@ var layers = map[string][]string{
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
 	"gateway/probe":       {"directory", "gateway", "gateway/crawl", "directory/invoke", "directory/kinds"},
 	// rooms of trust
-	"trust/policy":      {"directory"},
-	"trust/card":        {"directory", "directory/strictjson", "trust/compact"},          // signed A2A agent cards
-	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
-	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
-	"trust/audit":       {"directory", "directory/strictjson"},
+	"trust/policy":  {"directory"},
+	"trust/card":    {"directory", "directory/strictjson", "trust/compact"},    // signed A2A agent cards
+	"trust/compact": {"directory", "directory/signed", "directory/strictjson"}, // JWS in their one form
+	"trust/credentials": {
+		"directory", "directory/strictjson", "trust", "trust/compact", "limit/certs"}, // who makes a request
+	"trust/audit": {"directory", "directory/strictjson"},
 	// rooms of federation
 	// other domains' pages and records on disk
 	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed", "directory/wipe"},

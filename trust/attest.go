@@ -4,8 +4,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -43,7 +41,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 		return "", fmt.Errorf("attest the signing key: %s is not a node's ID: nodes have %sNAME", svid.ID, NodePath)
 	}
 
-	alg, err := algorithmOf(svid.PrivateKey.Public())
+	alg, err := certs.AlgorithmOf(svid.PrivateKey.Public())
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
@@ -56,7 +54,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 
 	options := (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
 
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: svid.PrivateKey}, options)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: svid.PrivateKey}, options)
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
@@ -198,13 +196,13 @@ func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomai
 // verifyLeaf checks the signature by the leaf's key. An ECDSA signature has a
 // twin (r, n-s) that holds as well; only the one with the lower s is taken.
 func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
-	want, err := algorithmOf(key)
+	want, err := certs.AlgorithmOf(key)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAttestation, err)
 	}
 
 	// The certificate decides the algorithm: a header must not choose another one for its key.
-	if alg, err := c.Text("alg"); err != nil || alg != string(want) {
+	if alg, err := c.Text("alg"); err != nil || alg != want {
 		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", signed.ErrHeader, want)
 	}
 
@@ -212,7 +210,7 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 		return fmt.Errorf("%w: the twin of an ECDSA signature", signed.ErrSignature)
 	}
 
-	return compact.VerifySignature(jws, want, key)
+	return compact.VerifySignature(jws, jose.SignatureAlgorithm(want), key)
 }
 
 // chainOf returns the certificates of x5c, each in canonical base64 (RFC 7515,
@@ -242,27 +240,6 @@ func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 	}
 
 	return chain, nil
-}
-
-// algorithmOf returns the one algorithm that a key of an SVID signs with.
-func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch key := key.(type) {
-	case ed25519.PublicKey:
-		return jose.EdDSA, nil
-	case *ecdsa.PublicKey:
-		switch key.Curve {
-		case elliptic.P256():
-			return jose.ES256, nil
-		case elliptic.P384():
-			return jose.ES384, nil
-		}
-	case *rsa.PublicKey:
-		if key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) {
-			return jose.RS256, nil
-		}
-	}
-
-	return "", fmt.Errorf("an SVID's key of type %T and this size signs nothing here (ES256, ES384, RS256, EdDSA)", key)
 }
 
 func highS(signature []byte, key *ecdsa.PublicKey) bool {

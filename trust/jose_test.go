@@ -32,10 +32,10 @@ func b64(s string) string { return directory.B64.EncodeToString([]byte(s)) }
 // signAttestation signs any payload as an attestation.
 func signAttestation(t testing.TB, svid *x509svid.SVID, payload []byte) string {
 	t.Helper()
-	alg, err := algorithmOf(svid.PrivateKey.Public())
+	alg, err := certs.AlgorithmOf(svid.PrivateKey.Public())
 	must(t, err)
 
-	return signAs(t, alg, svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).
+	return signAs(t, jose.SignatureAlgorithm(alg), svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).
 		WithHeader("x5c", x5c(svid)), payload)
 }
 

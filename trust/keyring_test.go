@@ -29,6 +29,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/limit/certs"
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
@@ -669,8 +670,8 @@ func TestAttestationAlgorithms(t *testing.T) {
 		t.Error("P-521 attests")
 	}
 
-	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), compact.MinRSA-2), E: compact.MaxExponent}
-	if alg, err := algorithmOf(short); err == nil {
+	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), certs.MinRSA-2), E: certs.MaxExponent}
+	if alg, err := certs.AlgorithmOf(short); err == nil {
 		t.Errorf("an RSA key of %d bits attests by %s", short.N.BitLen(), alg)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -51,8 +50,6 @@ const (
 	maxSize = 16 << 10
 
 	maxText = 2048 // of each claim
-	minRSA  = 2048
-	maxRSA  = 8192
 )
 
 // A Request is the part of an HTTP request that a proof covers.
@@ -108,7 +105,7 @@ func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 		return "", errors.New("the certificate has no key that signs")
 	}
 
-	alg, err := algorithmOf(key.Public())
+	alg, err := certs.AlgorithmOf(key.Public())
 	if err != nil {
 		return "", err
 	}
@@ -230,7 +227,7 @@ func parseChain(texts []string) ([]*x509.Certificate, error) {
 	}
 
 	// CheckChain bounds the keys of signers; the leaf's own key verifies the proof.
-	if large, ok := chain[0].PublicKey.(*rsa.PublicKey); ok && (large.N.BitLen() > maxRSA || large.E > 65537) {
+	if !certs.IsAffordable(chain[0].PublicKey) {
 		return nil, refuse("x5c has an RSA key that is too large to verify")
 	}
 
@@ -245,7 +242,7 @@ func parseChain(texts []string) ([]*x509.Certificate, error) {
 func (p *Proof) VerifySignature() error {
 	key := p.Chain[0].PublicKey
 
-	alg, err := algorithmOf(key)
+	alg, err := certs.AlgorithmOf(key)
 	if err != nil {
 		return refuse("%w", err)
 	}
@@ -305,27 +302,6 @@ func (p *Proof) BodyHash() (hash [sha256.Size]byte) {
 	}
 
 	return hash
-}
-
-// algorithmOf returns the one algorithm that a key of an SVID signs with.
-func algorithmOf(key crypto.PublicKey) (string, error) {
-	switch key := key.(type) {
-	case ed25519.PublicKey:
-		return "EdDSA", nil
-	case *ecdsa.PublicKey:
-		switch key.Curve {
-		case elliptic.P256():
-			return "ES256", nil
-		case elliptic.P384():
-			return "ES384", nil
-		}
-	case *rsa.PublicKey:
-		if key.N.BitLen() >= minRSA {
-			return "RS256", nil
-		}
-	}
-
-	return "", fmt.Errorf("a key of type %T and this size signs no proof (ES256, ES384, RS256, EdDSA)", key)
 }
 
 func sign(key crypto.Signer, alg, text string) ([]byte, error) {

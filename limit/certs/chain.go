@@ -20,8 +20,7 @@ const (
 	MaxAuthorities     = 16 // of a trust bundle
 	maxAuthoritiesAlso = 4  // of them with one subject: each may be tried for one certificate
 
-	maxSignerRSA      = 4096 // bits of the modulus
-	maxSignerExponent = 65537
+	maxSignerRSA = 4096 // bits of the modulus
 )
 
 // ErrChain is the error for a chain or a bundle that would cost too much to verify.
@@ -89,7 +88,7 @@ func CheckAuthorities(authorities []*x509.Certificate) error {
 func checkSigner(cert *x509.Certificate) error {
 	if !isCheapSigner(cert.PublicKey) {
 		return fmt.Errorf("the key of %q is larger than RSA with %d bits, exponent %d, or P-384: %w", cert.Subject,
-			maxSignerRSA, maxSignerExponent, ErrChain)
+			maxSignerRSA, MaxExponent, ErrChain)
 	}
 
 	return nil
@@ -98,7 +97,7 @@ func checkSigner(cert *x509.Certificate) error {
 func isCheapSigner(key crypto.PublicKey) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
-		return key.N.BitLen() <= maxSignerRSA && key.E <= maxSignerExponent
+		return key.N.BitLen() <= maxSignerRSA && key.E <= MaxExponent
 	case *ecdsa.PublicKey:
 		return key.Curve != elliptic.P521()
 	}

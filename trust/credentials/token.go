@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/limit/certs"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -197,7 +198,7 @@ func fits(alg jose.SignatureAlgorithm, key crypto.PublicKey) bool {
 		return map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384,
 			jose.ES512: 521}[alg] == key.Curve.Params().BitSize
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) &&
+		return key.N.BitLen() >= certs.MinRSA && certs.IsAffordable(key) &&
 			(strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
 	}
 
