@@ -12,47 +12,53 @@ import (
 // maxEvent bounds the bytes of an event.
 const maxEvent = 1 << 20
 
-// results turns a stream of JSON-RPC responses into one of their results, event by
-// event. An error ends it as an event of that name.
-func results(stream io.ReadCloser) io.ReadCloser {
-	return &resultReader{from: sse.NewReader(stream, maxEvent, ""), Closer: stream}
-}
-
-type resultReader struct {
+// An eventStream is a stream of events that are rewritten one by one.
+type eventStream struct {
 	io.Closer
-	from  *sse.Reader
-	ready []byte
-	err   error
+	from    *sse.Reader
+	most    int64                            // bytes of an event
+	rewrite func(*sse.Event) ([]byte, error) // with an error the stream ends, io.EOF beside the last event
+	ready   []byte
+	err     error
 }
 
 // Read implements io.Reader: it returns as soon as there is an event.
-func (r *resultReader) Read(data []byte) (int, error) {
-	for len(r.ready) == 0 {
-		if r.err != nil {
-			return 0, r.err
+func (s *eventStream) Read(data []byte) (int, error) {
+	for len(s.ready) == 0 {
+		if s.err != nil {
+			return 0, s.err
 		}
 
-		r.ready, r.err = r.event()
+		s.ready, s.err = s.event()
 	}
 
-	n := copy(data, r.ready)
-	r.ready = r.ready[n:]
+	n := copy(data, s.ready)
+	s.ready = s.ready[n:]
 
 	return n, nil
 }
 
-// event returns the next event with its data replaced by the result. Its other fields are
-// passed on. With an error the stream ends, io.EOF beside the event.
-func (r *resultReader) event() ([]byte, error) {
-	event, err := r.from.Next()
+func (s *eventStream) event() ([]byte, error) {
+	event, err := s.from.Next()
 	if errors.Is(err, sse.ErrTooLong) {
-		return nil, refuse(RuleSize, nil, "an event has over %d bytes", maxEvent)
+		return nil, refuse(RuleSize, nil, "an event has over %d bytes", s.most)
 	}
 
 	if err != nil {
 		return nil, err
 	}
 
+	return s.rewrite(event)
+}
+
+// results turns a stream of JSON-RPC responses into one of their results, event by
+// event. An error ends it as an event of that name.
+func results(stream io.ReadCloser) io.ReadCloser {
+	return &eventStream{Closer: stream, from: sse.NewReader(stream, maxEvent, ""), most: maxEvent, rewrite: resultIn}
+}
+
+// resultIn returns an event with its data replaced by the result. Its other fields are passed on.
+func resultIn(event *sse.Event) ([]byte, error) {
 	out := event.Others
 	if !event.HasData {
 		return append(out, '\n'), nil

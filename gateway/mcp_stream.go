@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,20 +13,11 @@ import (
 // is resumed: it can't have this node ask it without pause.
 const minRetry = 100
 
-// An eventBody is a stream of events in the form that the MCP library reads: it knows LF alone, no
-// byte order mark, and no field without a colon. It also forgets the id of the last event if a
-// resumed stream brings none.
-type eventBody struct {
-	io.Closer
-	from  *sse.Reader
-	most  int64
-	ready []byte
-	err   error
-}
-
-// newEventBody returns the events of body that follow the one with the id lastID, which may be "".
-func newEventBody(body io.ReadCloser, most int64, lastID string) *eventBody {
-	b := &eventBody{Closer: body, from: sse.NewReader(body, int(most), lastID), most: most}
+// newEventBody returns the events of body that follow the one with the id lastID, which may be "", in the
+// form that the MCP library reads: it knows LF alone, no byte order mark, and no field without a colon. It
+// also forgets the id of the last event if a resumed stream brings none.
+func newEventBody(body io.ReadCloser, most int64, lastID string) *eventStream {
+	b := &eventStream{Closer: body, from: sse.NewReader(body, int(most), lastID), most: most, rewrite: plainEvent}
 	if lastID != "" {
 		b.ready = fmt.Appendf(nil, "id: %s\n\n", lastID)
 	}
@@ -35,32 +25,7 @@ func newEventBody(body io.ReadCloser, most int64, lastID string) *eventBody {
 	return b
 }
 
-// Read implements io.Reader: it returns as soon as there is an event.
-func (b *eventBody) Read(data []byte) (int, error) {
-	for len(b.ready) == 0 {
-		if b.err != nil {
-			return 0, b.err
-		}
-
-		b.ready, b.err = b.event()
-	}
-
-	n := copy(data, b.ready)
-	b.ready = b.ready[n:]
-
-	return n, nil
-}
-
-func (b *eventBody) event() ([]byte, error) {
-	event, err := b.from.Next()
-	if errors.Is(err, sse.ErrTooLong) {
-		return nil, refuse(RuleSize, nil, "an event has over %d bytes", b.most)
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
+func plainEvent(event *sse.Event) ([]byte, error) {
 	var out []byte
 	if event.ID != "" {
 		out = fmt.Appendf(out, "id: %s\n", event.ID)

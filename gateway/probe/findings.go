@@ -26,14 +26,14 @@ type Findings struct {
 	next  uint64 // number of the next mark
 }
 
-// A finding is a directory.Probe in few bytes.
+// A finding is a directory.Probe in few bytes, and as a member sends it to another.
 type finding struct {
-	statement uint64 // that was compared
+	Statement uint64 `json:"statement"` // that was compared
 	mark      uint64
-	at        int64  // Unix milliseconds
-	members   uint16 // bit set of Compared
-	reason    uint8  // index of reasons
-	state     uint8  // index of states
+	At        int64  `json:"at"`                // Unix milliseconds
+	Members   uint16 `json:"members,omitempty"` // bit set of Compared
+	Reason    uint8  `json:"reason,omitempty"`  // index of reasons
+	State     uint8  `json:"state"`             // index of states
 }
 
 type mark struct {
@@ -65,15 +65,15 @@ func NewFindings() *Findings {
 
 func pack(probe directory.Probe, statement uint64) finding {
 	found := finding{
-		statement: statement,
-		at:        probe.At,
-		state:     uint8(slices.Index(states, probe.State)),
-		reason:    uint8(max(0, slices.Index(reasons, probe.Reason))),
+		Statement: statement,
+		At:        probe.At,
+		State:     uint8(slices.Index(states, probe.State)),
+		Reason:    uint8(max(0, slices.Index(reasons, probe.Reason))),
 	}
 
 	for i, name := range Compared {
 		if slices.Contains(probe.Members, name) {
-			found.members |= 1 << i
+			found.Members |= 1 << i
 		}
 	}
 
@@ -81,10 +81,10 @@ func pack(probe directory.Probe, statement uint64) finding {
 }
 
 func (f finding) probe() directory.Probe {
-	p := directory.Probe{State: states[f.state], Reason: reasons[f.reason], At: f.at}
+	p := directory.Probe{State: states[f.State], Reason: reasons[f.Reason], At: f.At}
 
 	for i, name := range Compared {
-		if f.members&(1<<i) != 0 {
+		if f.Members&(1<<i) != 0 {
 			p.Members = append(p.Members, name)
 		}
 	}
@@ -100,7 +100,7 @@ func (fs *Findings) Of(entry *directory.Entry) (result directory.Probe, ok bool)
 	}
 
 	found, ok := fs.get(entry)
-	if !ok || states[found.state] == noSource {
+	if !ok || states[found.State] == noSource {
 		return directory.Probe{}, false
 	}
 
@@ -114,7 +114,7 @@ func (fs *Findings) get(entry *directory.Entry) (finding, bool) {
 
 	found, ok := fs.byRID[entry.RID]
 
-	return found, ok && found.statement == entry.Statement
+	return found, ok && found.Statement == entry.Statement
 }
 
 // put adds a finding, unless a later one is there.
@@ -122,7 +122,7 @@ func (fs *Findings) put(rid directory.RID, found finding) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 
-	if fs.byRID[rid].at > found.at {
+	if fs.byRID[rid].At > found.At {
 		return
 	}
 
@@ -144,7 +144,7 @@ func (fs *Findings) prune(index Index, recent int64) {
 	defer fs.mu.Unlock()
 
 	for rid, found := range fs.byRID {
-		if _, ok := index.Get(rid); !ok && found.at <= recent {
+		if _, ok := index.Get(rid); !ok && found.At <= recent {
 			delete(fs.byRID, rid)
 		}
 	}
@@ -157,7 +157,7 @@ func (fs *Findings) Count() map[directory.ProbeState]int {
 
 	var counts [4]int
 	for _, found := range fs.byRID {
-		counts[found.state]++
+		counts[found.State]++
 	}
 
 	byState := map[directory.ProbeState]int{}
@@ -180,12 +180,8 @@ type page struct {
 }
 
 type item struct {
-	RID       directory.RID `json:"rid"`
-	Statement uint64        `json:"statement"`
-	At        int64         `json:"at"`
-	State     uint8         `json:"state"`
-	Members   uint16        `json:"members,omitempty"`
-	Reason    uint8         `json:"reason,omitempty"`
+	RID directory.RID `json:"rid"`
+	finding
 }
 
 // maxItems bounds a page, so that it fits into a message between members.
@@ -216,14 +212,7 @@ func (fs *Findings) after(last page) page {
 		next.Mark = m.number
 
 		if found := fs.byRID[m.rid]; found.mark == m.number {
-			next.Items = append(next.Items, item{
-				RID:       m.rid,
-				Statement: found.statement,
-				At:        found.at,
-				State:     found.state,
-				Members:   found.members,
-				Reason:    found.reason,
-			})
+			next.Items = append(next.Items, item{m.rid, found})
 		}
 	}
 
@@ -239,8 +228,7 @@ func (p page) each() iter.Seq2[directory.RID, finding] {
 				continue
 			}
 
-			found := finding{statement: i.Statement, at: i.At, state: i.State, members: i.Members, reason: i.Reason}
-			if !yield(i.RID, found) {
+			if !yield(i.RID, i.finding) {
 				return
 			}
 		}
@@ -276,9 +264,9 @@ func (fs *Findings) due(entry *directory.Entry, interval time.Duration, since in
 	ms := interval.Milliseconds()
 
 	switch {
-	case ok && found.statement == entry.Statement:
+	case ok && found.Statement == entry.Statement:
 		// The next probe comes after three to five quarters of the interval.
-		return found.at + ms*3/4 + ms*((spread+found.at)%97)/194
+		return found.At + ms*3/4 + ms*((spread+found.At)%97)/194
 	case ok || entry.UpdatedAt >= since:
 		// The registration is new, or has changed since its last probe.
 		return entry.UpdatedAt

@@ -56,7 +56,7 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 
 	fs.put(rid(0), pack(directory.Probe{State: directory.ProbeMismatch, At: 0}, 7))
 
-	if f, _ := fs.get(&directory.Entry{RID: rid(0), Statement: 7}); f.at != 1 {
+	if f, _ := fs.get(&directory.Entry{RID: rid(0), Statement: 7}); f.At != 1 {
 		t.Error("an older finding takes a newer one's place")
 	}
 
@@ -125,7 +125,7 @@ func TestFindingsAreCopied(t *testing.T) {
 		t.Helper()
 
 		for rid, f := range from.byRID {
-			if got, ok := copy.byRID[rid]; !ok || got.at != f.at {
+			if got, ok := copy.byRID[rid]; !ok || got.At != f.At {
 				t.Fatalf("%s: of %s the copy has %+v, %t", what, rid, got, ok)
 			}
 		}
@@ -170,7 +170,7 @@ func TestFindingsAreCopied(t *testing.T) {
 
 // What another release says and this one doesn't know is passed over.
 func TestUnknownFindingsArePassedOver(t *testing.T) {
-	foreign := page{Items: []item{{State: 99}, {Reason: 99}, {RID: rid(1)}}}
+	foreign := page{Items: []item{{finding: finding{State: 99}}, {finding: finding{Reason: 99}}, {RID: rid(1)}}}
 
 	var got []string
 	for rid := range foreign.each() {

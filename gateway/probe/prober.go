@@ -303,7 +303,7 @@ func (p *Prober) record(t *task, description *Description, err error) {
 	for _, entry := range t.entries {
 		if err == nil && description.Unchanged {
 			found, _ := p.cfg.Findings.get(entry)
-			found.at = now
+			found.At = now
 			p.cfg.Findings.put(entry.RID, found)
 
 			continue
@@ -339,7 +339,7 @@ func isHostError(err error) bool {
 func (p *Prober) tag(t *task) string {
 	for _, entry := range t.entries {
 		found, ok := p.cfg.Findings.get(entry)
-		if !ok || states[found.state] == directory.ProbeUnreachable {
+		if !ok || states[found.State] == directory.ProbeUnreachable {
 			return ""
 		}
 	}
@@ -407,12 +407,12 @@ func (p *Prober) renew(ctx context.Context, hosts map[string][]*task) {
 
 func (p *Prober) isRenewable(entry *directory.Entry, now time.Time) bool {
 	found, ok := p.cfg.Findings.get(entry)
-	if !ok || states[found.state] != directory.ProbeVerified {
+	if !ok || states[found.State] != directory.ProbeVerified {
 		return false
 	}
 
 	// A finding of an earlier round may be outdated by now.
-	isFresh := now.UnixMilli()-found.at < roundTimeout.Milliseconds()
+	isFresh := now.UnixMilli()-found.At < roundTimeout.Milliseconds()
 	left := entry.ExpiresAt - now.UnixMilli()
 
 	return isFresh && left < int64(entry.Lifetime)*750

@@ -199,7 +199,7 @@ func (d *domain) round() (asked []string, states []directory.ProbeState) {
 func (d *domain) older(entries ...*directory.Entry) {
 	for _, entry := range entries {
 		found := d.prober.cfg.Findings.byRID[entry.RID]
-		found.at -= (2 * time.Hour).Milliseconds()
+		found.At -= (2 * time.Hour).Milliseconds()
 		d.prober.cfg.Findings.byRID[entry.RID] = found
 	}
 }
