@@ -41,27 +41,8 @@ const (
 
 // A freshness makes sure that this node's state is as fresh as a read asks for.
 type freshness struct {
-	domain   spiffeid.TrustDomain
-	registry Registry
-	maxStale time.Duration
-	caughtUp func() bool
-	without  func() []string
-	foreign  func(spiffeid.TrustDomain) (directory.Position, bool)
-	await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
-	pools    *admission.Pools
-}
-
-func newFreshness(cfg *Config, pools *admission.Pools) *freshness {
-	return &freshness{
-		domain:   cfg.Domain,
-		registry: cfg.Registry,
-		maxStale: cfg.MaxStale,
-		caughtUp: cfg.CaughtUp,
-		without:  cfg.Without,
-		foreign:  cfg.Position,
-		await:    cfg.Await,
-		pools:    pools,
-	}
+	cfg   *Config
+	pools *admission.Pools
 }
 
 // ensure waits until this node's state is as fresh as a read asks for, or refuses the read.
@@ -76,12 +57,12 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	// A read that is refused learns how fresh the state is, too.
-	heard := f.registry.Heard()
+	heard := f.cfg.Registry.Heard()
 	w.Header().Set("Roster-Index", f.index(ask.min))
 	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
 
-	if id, known := call.Identity.SPIFFE(); known && id.MemberOf(f.domain) && f.without != nil {
-		if domains := f.without(); len(domains) > 0 {
+	if id, known := call.Identity.SPIFFE(); known && id.MemberOf(f.cfg.Domain) && f.cfg.Without != nil {
+		if domains := f.cfg.Without(); len(domains) > 0 {
 			w.Header().Set(wire.HeaderWithout, strings.Join(domains, ", "))
 		}
 	}
@@ -89,13 +70,13 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	switch {
 	case err != nil || ask.consistency != defaultRead:
 		return err
-	case heard > f.maxStale:
+	case heard > f.cfg.MaxStale:
 		return directory.Refuse(directory.Unavailable,
 			"this node lost contact with its leader %d s ago; default reads allow %d s. "+
-				"Use consistency=stale to read its present state", int(heard.Seconds()), int(f.maxStale.Seconds()))
-	case f.readsOwn(call) && !f.caughtUp():
+				"Use consistency=stale to read its present state", int(heard.Seconds()), int(f.cfg.MaxStale.Seconds()))
+	case f.readsOwn(call) && !f.cfg.CaughtUp():
 		return directory.Refuse(directory.Unavailable, "this node was just started and has not caught up with %s yet. "+
-			"Try again, ask for another domain's origin, or use consistency=stale to read its present state", f.domain)
+			"Try again, ask for another domain's origin, or use consistency=stale to read its present state", f.cfg.Domain)
 	}
 
 	return nil
@@ -103,8 +84,8 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 
 // current refuses if this node doesn't know the present state of its domain.
 func (f *freshness) current() error {
-	heard := f.registry.Heard()
-	if heard <= f.maxStale && f.caughtUp() {
+	heard := f.cfg.Registry.Heard()
+	if heard <= f.cfg.MaxStale && f.cfg.CaughtUp() {
 		return nil
 	}
 
@@ -126,7 +107,7 @@ func (f *freshness) readsOwn(call *request.Call) bool {
 		}
 	}
 
-	return origin == "" || origin == f.domain.Name()
+	return origin == "" || origin == f.cfg.Domain.Name()
 }
 
 // wait waits until this node has reached all positions of a read, for ask.wait together,
@@ -137,7 +118,7 @@ func (f *freshness) wait(call *request.Call, ask freshRead) error {
 	}
 
 	if ask.consistency == linearizableRead {
-		return f.registry.Linearize(call.Context())
+		return f.cfg.Registry.Linearize(call.Context())
 	}
 
 	return nil
@@ -167,7 +148,7 @@ func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 
 	for _, m := range ask.min {
 		// The position may have come just as the wait ended.
-		if err := f.await(ctx, m.domain, m.at); err != nil && f.position(m.domain).Before(m.at) {
+		if err := f.cfg.Await(ctx, m.domain, m.at); err != nil && f.position(m.domain).Before(m.at) {
 			return f.notReached(m, ask.wait)
 		}
 	}
@@ -192,7 +173,7 @@ func (f *freshness) isLost(m minimum) bool {
 		return false
 	}
 
-	return m.domain != f.domain || m.at.Revision > f.registry.Restored()
+	return m.domain != f.cfg.Domain || m.at.Revision > f.cfg.Registry.Restored()
 }
 
 func (f *freshness) hasAll(min []minimum) bool {
@@ -201,11 +182,11 @@ func (f *freshness) hasAll(min []minimum) bool {
 
 // position is that of a domain's history at this node; zero if it is not known.
 func (f *freshness) position(td spiffeid.TrustDomain) directory.Position {
-	if td == f.domain {
-		return f.registry.Position()
+	if td == f.cfg.Domain {
+		return f.cfg.Registry.Position()
 	}
 
-	if at, ok := f.foreign(td); ok {
+	if at, ok := f.cfg.Position(td); ok {
 		return at
 	}
 
@@ -215,9 +196,9 @@ func (f *freshness) position(td spiffeid.TrustDomain) directory.Position {
 // index is Roster-Index: the own domain's position, and those of the domains in min that
 // are known.
 func (f *freshness) index(min []minimum) string {
-	text := directory.FormatIndex(f.domain, f.registry.Position())
+	text := directory.FormatIndex(f.cfg.Domain, f.cfg.Registry.Position())
 	for _, m := range min {
-		if at, ok := f.foreign(m.domain); ok && m.domain != f.domain {
+		if at, ok := f.cfg.Position(m.domain); ok && m.domain != f.cfg.Domain {
 			text = response.AddIndex(text, m.domain, at)
 		}
 	}

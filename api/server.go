@@ -106,7 +106,7 @@ func New(cfg Config) *Server {
 		browsers: http.NewCrossOriginProtection(),
 	}
 	_ = server.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin
-	server.freshness = newFreshness(&cfg, server.pools)
+	server.freshness = &freshness{&server.cfg, server.pools}
 	server.makeSurfaces()
 	server.router = newRouter(server.table())
 	server.params = newKnownParams(server.table())

@@ -119,7 +119,7 @@ func searchTools(document *openapi.Document, freshness []argument) []*tool {
 				"choose one by its rid.",
 			arguments: append(agentArguments(), freshness...),
 			results:   []string{"registration", "listing"},
-			request:   requestAgent,
+			request:   requestTo(http.MethodGet, ""),
 		},
 	}
 }
@@ -149,7 +149,7 @@ func ownershipTools(document *openapi.Document) []*tool {
 			writes: true, offered: toRegistrants,
 			arguments: append(ownArguments(), fromParameters(document.Parameter("lt"))...),
 			results:   []string{"changed"},
-			request:   requestRefresh, describe: describeChange,
+			request:   requestTo(http.MethodPost, ""), describe: describeChange,
 		},
 		{
 			name: "deregister_agent", title: "Remove a registration",
@@ -158,7 +158,7 @@ func ownershipTools(document *openapi.Document) []*tool {
 			writes: true, offered: toRegistrants,
 			arguments: ownArguments(),
 			results:   []string{"changed"},
-			request:   requestRemoval, describe: describeChange,
+			request:   requestTo(http.MethodDelete, ""), describe: describeChange,
 		},
 	}
 }
@@ -189,7 +189,7 @@ func verifyTool(freshness []argument, verify Verifier) *tool {
 		offered:   toVerifiers,
 		arguments: append(agentArguments(), freshness...),
 		results:   []string{"verification-report", "listing"},
-		request:   requestProof, verify: verify,
+		request:   requestTo(http.MethodGet, "/proof"), verify: verify,
 	}
 }
 
@@ -261,44 +261,21 @@ func fromMembers(body openapi.Object) []argument {
 	return all
 }
 
-// requestAgent is the request of get_agent.
-func requestAgent(args arguments) (*toolRequest, error) {
-	path, err := args.path()
-	if err != nil {
-		return nil, err
+// requestTo makes the requests of a tool about one registration: by a method, to its path with a suffix.
+func requestTo(method, suffix string) func(arguments) (*toolRequest, error) {
+	return func(args arguments) (*toolRequest, error) {
+		path, err := args.path()
+		if err != nil {
+			return nil, err
+		}
+
+		request, err := args.get(path + suffix)
+		if err == nil {
+			request.method = method
+		}
+
+		return request, err
 	}
-
-	return args.get(path)
-}
-
-// requestProof is the request of verify_agent.
-func requestProof(args arguments) (*toolRequest, error) {
-	path, err := args.path()
-	if err != nil {
-		return nil, err
-	}
-
-	return args.get(path + "/proof")
-}
-
-// requestRefresh is the request of refresh_agent.
-func requestRefresh(args arguments) (*toolRequest, error) {
-	request, err := requestAgent(args)
-	if err == nil {
-		request.method = http.MethodPost
-	}
-
-	return request, err
-}
-
-// requestRemoval is the request of deregister_agent.
-func requestRemoval(args arguments) (*toolRequest, error) {
-	request, err := requestAgent(args)
-	if err == nil {
-		request.method = http.MethodDelete
-	}
-
-	return request, err
 }
 
 // requestInvocation is the request of invoke_agent.
@@ -331,53 +308,33 @@ func requestRegistration(args arguments) (*toolRequest, error) {
 	return request, err
 }
 
-// describeRegistration is the header of a registration's answer as a body.
-func describeRegistration(reply *client.Reply) []byte {
-	data := strictjson.AppendText([]byte{'{'}, "href", reply.Header.Get("Location"))
-	data = response.AppendBool(data, "created", reply.Status == http.StatusCreated)
-	data = response.AppendOptional(data, "sunset", reply.Header.Get("Sunset"))
-	data = response.AppendOptional(data, "roster_index", reply.Index())
-	data = response.AppendOptional(data, "visibility", reply.Header.Get(wire.HeaderVisibility))
-
-	if parts := reply.Ignored(); len(parts) > 0 {
-		data = appendIgnored(strictjson.AppendRaw(data, "ignored", nil), parts)
-	}
-
-	var granted wire.Granted
-	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
-		data = strictjson.AppendUint(data, "lt", uint64(granted.LifetimeSeconds))
-	}
-
-	return append(data, '}', '\n')
+// A change is the header of the answer to a change, as a body.
+type change struct {
+	Href       string         `json:"href,omitempty"`
+	Created    *bool          `json:"created,omitempty"`
+	Sunset     string         `json:"sunset,omitempty"`
+	Index      string         `json:"roster_index,omitempty"`
+	Visibility string         `json:"visibility,omitempty"`
+	Ignored    []wire.Ignored `json:"ignored,omitempty"`
+	wire.Granted
 }
 
-// appendIgnored appends the parts of a call that have no effect as a list.
-func appendIgnored(data []byte, parts []wire.Ignored) []byte {
-	data = append(data, '[')
-
-	for i, part := range parts {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = strictjson.AppendText(append(data, '{'), "name", part.Name)
-		data = append(response.AppendOptional(data, "near", part.Near), '}')
-	}
-
-	return append(data, ']')
-}
-
-// describeChange is the header of the answer to a change as a body.
 func describeChange(reply *client.Reply) []byte {
-	data := strictjson.AppendText([]byte{'{'}, "roster_index", reply.Index())
-	data = response.AppendOptional(data, "sunset", reply.Header.Get("Sunset"))
+	described := change{Sunset: reply.Header.Get("Sunset"), Index: reply.Index()}
+	_ = json.Unmarshal(reply.Body, &described.Granted) // without a body, the lifetime is the one that was asked for
 
-	var granted wire.Granted
-	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
-		data = strictjson.AppendUint(data, "lt", uint64(granted.LifetimeSeconds))
+	return response.Encode(described)
+}
+
+func describeRegistration(reply *client.Reply) []byte {
+	created := reply.Status == http.StatusCreated
+	described := change{
+		Href: reply.Header.Get("Location"), Created: &created, Sunset: reply.Header.Get("Sunset"), Index: reply.Index(),
+		Visibility: reply.Header.Get(wire.HeaderVisibility), Ignored: reply.Ignored(),
 	}
+	_ = json.Unmarshal(reply.Body, &described.Granted)
 
-	return append(data, '}', '\n')
+	return response.Encode(described)
 }
 
 // describeOutput is an agent's output as a member of an object, as structured content is one.

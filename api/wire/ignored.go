@@ -21,9 +21,9 @@ const (
 type Ignored struct {
 	// Name is a query parameter, the JSON pointer to a member of the body, or peers:DOMAIN of
 	// a domain that is no peer.
-	Name string
+	Name string `json:"name"`
 	// Near is the known name that Name may have been meant to be; empty if there is none.
-	Near string
+	Near string `json:"near,omitempty"`
 }
 
 // AppendIgnored appends an item to the value of HeaderIgnored; longer names are cut, and more

@@ -209,7 +209,7 @@ type Listing struct {
 // Granted is the body that answers a registration or a refresh which was granted
 // another lifetime than it had asked for.
 type Granted struct {
-	LifetimeSeconds uint32 `json:"lt"`
+	LifetimeSeconds uint32 `json:"lt,omitzero"`
 }
 
 // A Renewal asks for a new deadline of one registration.

@@ -1,11 +1,6 @@
 package postings
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/roster-mesh/roster/directory/table"
-)
+import "github.com/roster-mesh/roster/directory/table"
 
 // A termInfo is a term in the index. Its text isn't kept: it is identified by 64 bits of a hash
 // with a secret seed. If two of a million terms have the same hash, which is to be expected
@@ -239,22 +234,4 @@ func (t *Terms) Get(h uint64) (*List, bool) {
 	}
 
 	return t.lists.At(i.list()), true
-}
-
-// Scatter puts the cells of all blocks where they are in an index that has grown
-// registration by registration: the blocks of one list lie far apart. It is for
-// benchmarks of indexes that are filled at once.
-func (t *Terms) Scatter() {
-	var all []*block
-	for _, l := range t.lists.All() {
-		for i := range l.blocks {
-			all = append(all, &l.blocks[i])
-		}
-	}
-
-	slices.SortFunc(all, func(a, b *block) int { return cmp.Compare(a.last, b.last) })
-
-	for _, b := range all {
-		b.cells = slices.Clone(b.cells)
-	}
 }
