@@ -10,7 +10,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api/request"
-	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -343,7 +342,7 @@ func Require(c *request.Call, decision directory.Decision, format string, args .
 	names := slices.Sorted(slices.Values(decision.Policies))
 	refused.Err.Detail += "; decided by " + strings.Join(names, ", ") + "."
 	refused.Members = append(refused.Members,
-		strictjson.Member{Name: "policies", Value: response.AppendStrings(nil, names)})
+		strictjson.Member{Name: "policies", Value: strictjson.AppendStrings(nil, names)})
 
 	return refused
 }

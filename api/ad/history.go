@@ -49,7 +49,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 
 	var older *directory.Entry
 
-	data = response.AppendList(strictjson.AppendRaw(data, "statements", nil), past.Statements,
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "statements", nil), past.Statements,
 		func(b []byte, st directory.PastStatement) []byte {
 			shown := st.Entry
 			if shown != nil {
@@ -64,7 +64,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 
 			return b
 		})
-	data = response.AppendStrings(strictjson.AppendRaw(data, "checkpoints", nil), past.Checkpoints)
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "checkpoints", nil), past.Checkpoints)
 
 	return response.Send(w, call, "application/json", response.WeakTagOf(data), append(data, '}', '\n'))
 }
@@ -212,7 +212,7 @@ func appendStatement(data []byte, st *directory.PastStatement, state string, sho
 	}
 
 	if st.Path != nil {
-		data = response.AppendList(strictjson.AppendRaw(data, "path", nil), st.Path,
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "path", nil), st.Path,
 			func(b []byte, hash directory.Hash) []byte {
 				return append(append(append(b, '"'), hash.String()...), '"')
 			})
@@ -241,7 +241,7 @@ func appendContents(data []byte, shown, older *directory.Entry, anonymous bool) 
 	data = strictjson.AppendRaw(data, "document", shown.Document.Bytes())
 
 	if older != nil {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "changed", nil), differences(older, shown))
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "changed", nil), differences(older, shown))
 	}
 
 	return data

@@ -184,7 +184,7 @@ func (h *Handler) appendResolution(
 	data []byte, call *request.Call, ask *resolution, result *discovery.Result,
 ) []byte {
 	language := len(ask.need.Languages) > 0
-	data = response.AppendList(append(data, `{"candidates":`...), result.Candidates,
+	data = strictjson.AppendList(append(data, `{"candidates":`...), result.Candidates,
 		func(b []byte, x discovery.Candidate) []byte {
 			x.Entry = h.Reader.Guard.Mark(call, x.Entry)
 			return h.Reader.Render.AppendResolved(b, &x, ask.protocols, language)
@@ -212,5 +212,5 @@ func (h *Handler) appendResolution(
 			"\uFFFD"))
 	}
 
-	return append(response.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), warnings), '}', '\n')
+	return append(strictjson.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), warnings), '}', '\n')
 }

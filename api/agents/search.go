@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/discovery/content"
 )
@@ -70,7 +71,7 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 		setWarnings(w, result.Warnings)
 
 		data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
-		data = response.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+		data = strictjson.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 			match := view.Match{Score: x.Score, Ranked: true, Language: language}
 			return h.Reader.Render.AppendSummary(b, h.Reader.Guard.Mark(call, x.Entry), opt, match)
 		})

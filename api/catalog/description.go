@@ -89,7 +89,7 @@ func (d *Description) appendLinkset(data []byte) []byte {
 	description := link("service-desc", d.publicURL+"/openapi.json", "application/json")
 
 	data = append(data, `{"linkset":`...)
-	data = response.AppendList(data, [][]strictjson.Member{
+	data = strictjson.AppendList(data, [][]strictjson.Member{
 		{d.anchor("/ad"), description, draft(draftJimenez), d.metadata("/.well-known/ad")},
 		{d.anchor("/discovery"), description, draft(draftXu), d.metadata("/.well-known/agent-discovery")},
 		{

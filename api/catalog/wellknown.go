@@ -35,7 +35,7 @@ func (k *WellKnown) AD(w http.ResponseWriter, call *request.Call) error {
 	data = strictjson.AppendText(data, "refresh", "/ad/refresh")
 	data = strictjson.AppendUint(data, "max_refresh", directory.MaxRenewals)
 	data = strictjson.AppendUint(data, "max_count", index.MaxCount)
-	data = strictjson.AppendRaw(data, "authentication", response.AppendStrings(nil, k.Accepted.Methods()))
+	data = strictjson.AppendRaw(data, "authentication", strictjson.AppendStrings(nil, k.Accepted.Methods()))
 	data = response.AppendOptional(data, "plain_bearer", k.Accepted.Plain)
 
 	return response.SendPublic(w, call, "application/json", append(data, '}', '\n'))
@@ -56,7 +56,7 @@ func (k *WellKnown) TrustBundle(w http.ResponseWriter, call *request.Call) error
 // certificate.
 func (k *WellKnown) ProtectedResource(w http.ResponseWriter, call *request.Call) error {
 	data := strictjson.AppendText([]byte{'{'}, "resource", k.PublicURL)
-	data = strictjson.AppendRaw(data, "authorization_servers", response.AppendStrings(nil, k.Accepted.Issuers))
+	data = strictjson.AppendRaw(data, "authorization_servers", strictjson.AppendStrings(nil, k.Accepted.Issuers))
 	data = strictjson.AppendRaw(data, "bearer_methods_supported", []byte(`["header"]`))
 	data = response.AppendBool(data, "tls_client_certificate_bound_access_tokens", k.Accepted.Plain == "")
 	data = strictjson.AppendText(data, "resource_name", "Agent directory of "+k.Domain)

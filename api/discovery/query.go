@@ -64,7 +64,7 @@ func (h *Handler) find(c *request.Call, ask *ranking.Request) (*ranking.Result, 
 
 	var unsupported *ranking.UnsupportedError
 	if errors.As(err, &unsupported) {
-		names := response.AppendStrings(nil, unsupported.Names)
+		names := strictjson.AppendStrings(nil, unsupported.Names)
 
 		return nil, &problem.Refusal{
 			Err:     directory.Refuse(problem.UnsupportedFilter, "%v", unsupported),
@@ -91,10 +91,10 @@ func (h *Handler) appendResponse(
 
 	data = append(data, '}')
 
-	data = response.AppendStrings(strictjson.AppendRaw(data, "unsupported_filters", nil), result.Unsupported)
-	data = response.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), h.warnings(result))
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "unsupported_filters", nil), result.Unsupported)
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), h.warnings(result))
 
-	data = response.AppendList(strictjson.AppendRaw(data, "candidates", nil), result.Candidates,
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "candidates", nil), result.Candidates,
 		func(b []byte, x ranking.Candidate) []byte {
 			x.Entry = h.Reader.Guard.Mark(call, x.Entry)
 			return h.Reader.Render.AppendCandidate(b, &x, ask, opt)

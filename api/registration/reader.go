@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Reader finds registrations for callers. It is safe for concurrent use.
@@ -86,7 +87,7 @@ func (r *Reader) Find(
 	}
 
 	opt := view.Options{Registrant: !call.Anonymous()}
-	data := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, found Found) []byte {
+	data := strictjson.AppendList([]byte(`{"agents":`), readable, func(b []byte, found Found) []byte {
 		return r.Render.AppendItem(b, r.Guard.Mark(call, kinds.Redact(found.Entry, found.Redaction)), opt)
 	})
 	response.Write(w, call.Request, http.StatusMultipleChoices, "application/json", append(data, '}', '\n'))

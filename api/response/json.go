@@ -21,25 +21,6 @@ func Encode(v any) []byte {
 	return data
 }
 
-// AppendList appends a JSON array of the elements that each appends.
-func AppendList[T any](data []byte, items []T, each func([]byte, T) []byte) []byte {
-	data = append(data, '[')
-	for i, item := range items {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = each(data, item)
-	}
-
-	return append(data, ']')
-}
-
-// AppendStrings appends a JSON array of strings.
-func AppendStrings(b []byte, texts []string) []byte {
-	return AppendList(b, texts, strictjson.AppendString)
-}
-
 // AppendOptional appends a member with a string, unless that is empty.
 func AppendOptional(data []byte, name, value string) []byte {
 	if value == "" {

@@ -55,9 +55,9 @@ func (r *Renderer) AppendItem(data []byte, entry *directory.Entry, opt Options) 
 	data = strictjson.AppendText(append(data, '{'), "agent", entry.Agent)
 	data = strictjson.AppendText(data, "base", projection.Base)
 	data = response.AppendOptional(data, "description", projection.Description)
-	data = response.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
 
-	data = response.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
 		appendCapabilityName)
 	if projection.Status != Active {
 		data = strictjson.AppendText(data, "status", projection.Status)
@@ -78,21 +78,21 @@ func appendProjection(data []byte, projection *directory.Projection) []byte {
 	data = response.AppendOptional(data, "name", projection.Name)
 	data = strictjson.AppendText(data, "base", projection.Base)
 	data = response.AppendOptional(data, "description", projection.Description)
-	data = response.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
-	data = response.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
 		func(b []byte, c directory.Capability) []byte { return appendCapability(b, c, projection.Tags) })
 	data = response.AppendOptional(data, "version", projection.Version)
 
 	data = response.AppendOptional(data, "vendor", projection.Vendor)
 	if len(projection.Languages) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
 	}
 
 	data = response.AppendOptionalRaw(data, "authentication", projection.Authentication)
 
 	data = response.AppendOptionalRaw(data, "constraints", projection.Constraints)
 	if len(projection.Examples) > 0 {
-		data = response.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
 	}
 
 	return strictjson.AppendText(data, "status", projection.Status)
@@ -108,7 +108,7 @@ func appendCapability(data []byte, capability directory.Capability, own []string
 
 	data = response.AppendOptionalRaw(data, "output_schema", capability.OutputSchema)
 	if tags := response.Union(capability.Tags, own); len(tags) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), tags)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "tags", nil), tags)
 	}
 
 	return append(data, '}')
@@ -121,7 +121,7 @@ func appendExample(data []byte, example directory.Example) []byte {
 
 	data = response.AppendOptional(data, "language", example.Language)
 	if len(example.Tags) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), example.Tags)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "tags", nil), example.Tags)
 	}
 
 	data = response.AppendOptionalRaw(data, "input_schema", example.InputSchema)

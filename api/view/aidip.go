@@ -69,20 +69,20 @@ func appendAsAgent(data []byte, entry *directory.Entry, projection *directory.Pr
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 	data = strictjson.AppendText(data, "version", cmp.Or(projection.Version, strconv.FormatUint(entry.Statement, 10)))
 	data = strictjson.AppendText(data, "publisher", cmp.Or(projection.Vendor, entry.Origin.Name()))
-	data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
 		kinds.ListedCapabilities(entry.Document, projection))
-	data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), allTags(projection))
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "tags", nil), allTags(projection))
 
 	data = strictjson.AppendText(data, "endpoint", endpoint(projection))
 	if len(projection.Languages) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
 	}
 
 	data = response.AppendOptionalRaw(data, "authentication", projection.Authentication)
 	data = strictjson.AppendText(data, "status", projection.Status)
 
 	if tools := toolsOf(projection); len(tools) > 0 {
-		return response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
+		return strictjson.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
 	}
 
 	return strictjson.AppendRaw(strictjson.AppendRaw(data, "inputs", anyObject), "outputs", anyObject)
@@ -146,7 +146,7 @@ func (r *Renderer) AppendSummary(data []byte, entry *directory.Entry, opt Option
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 	data = strictjson.AppendText(data, "endpoint", endpoint(projection))
 
-	data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
 		kinds.ListedCapabilities(entry.Document, projection))
 	if projection.Status != Active {
 		data = strictjson.AppendText(data, "status", projection.Status)
@@ -163,7 +163,7 @@ func (r *Renderer) AppendSummary(data []byte, entry *directory.Entry, opt Option
 
 // AppendSummaries appends a bare array of agents (AI-029).
 func (r *Renderer) AppendSummaries(b []byte, entries []*directory.Entry, opt Options, match Match) []byte {
-	return response.AppendList(b, entries, func(b []byte, e *directory.Entry) []byte {
+	return strictjson.AppendList(b, entries, func(b []byte, e *directory.Entry) []byte {
 		return r.AppendSummary(b, e, opt, match)
 	})
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // ItemSize is the capacity to begin an item with, in bytes: most items fit.
@@ -98,7 +98,7 @@ func (r *Renderer) AppendItems(data []byte, entries []*directory.Entry, opt Opti
 	}
 
 	data = slices.Grow(data, size+len("[]}\n"))
-	data = response.AppendList(data, all, func(b []byte, w written) []byte { return append(b, w.text...) })
+	data = strictjson.AppendList(data, all, func(b []byte, w written) []byte { return append(b, w.text...) })
 
 	return data, xxhash.Sum64(hashes)
 }

@@ -46,17 +46,17 @@ func appendAsMetadata(data []byte, entry *directory.Entry, projection *directory
 	data = strictjson.AppendText(data, "name", title(entry, projection))
 	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 
-	data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), metadataTags(entry, projection))
+	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "tags", nil), metadataTags(entry, projection))
 	if len(projection.Examples) > 0 {
-		data = response.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
 	}
 
-	data = response.AppendList(strictjson.AppendRaw(data, "bindings", nil), projection.Bindings, appendBinding)
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "bindings", nil), projection.Bindings, appendBinding)
 	data = response.AppendOptionalRaw(data, "auth", projection.Authentication)
 
 	data = response.AppendOptionalRaw(data, "constraints", projection.Constraints)
 	if len(projection.Languages) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
 	}
 
 	data = strictjson.AppendText(data, "status", projection.Status)
@@ -75,7 +75,7 @@ func appendBinding(data []byte, binding directory.Binding) []byte {
 
 	data = strictjson.AppendText(data, "endpoint", binding.Endpoint)
 	if len(binding.MediaTypes) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "media_types", nil), binding.MediaTypes)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "media_types", nil), binding.MediaTypes)
 	}
 
 	data = response.AppendOptional(data, "interaction_model", binding.InteractionModel)
@@ -104,13 +104,13 @@ func (r *Renderer) AppendCandidate(data []byte, candidate *discovery.Candidate, 
 		appendOne = appendBinding
 	}
 
-	data = response.AppendList(strictjson.AppendRaw(data, "bindings", nil),
+	data = strictjson.AppendList(strictjson.AppendRaw(data, "bindings", nil),
 		acceptableFirst(projection.Bindings, ask.Protocols), appendOne)
 	data = response.AppendNumber(data, "score", candidate.Score)
 	data = strictjson.AppendText(data, "status", projection.Status)
 
 	if ask.Detail != discovery.DetailMinimal || ask.IncludeEvidence {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "matched_tags", nil), candidate.MatchedTags)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "matched_tags", nil), candidate.MatchedTags)
 		data = appendFreshness(data, candidate, ask)
 	}
 
@@ -121,11 +121,11 @@ func (r *Renderer) AppendCandidate(data []byte, candidate *discovery.Candidate, 
 	}
 
 	if flags := candidate.Flags.Names(); len(flags) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
 	}
 
 	if ask.Detail == discovery.DetailFull {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "credential_refs", nil),
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "credential_refs", nil),
 			[]string{r.Href(entry) + "/record"})
 		data = strictjson.AppendRaw(data, "metadata", entry.Document.Bytes())
 	}

@@ -58,7 +58,7 @@ func (r *Renderer) appendProvenance(data []byte, entry *directory.Entry, opt Opt
 	}
 
 	if flags := flagsOf(entry); flags != 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags.Names())
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags.Names())
 	}
 
 	return append(r.appendVerification(strictjson.AppendRaw(data, "verification", nil), entry, opt), '}')
@@ -175,17 +175,11 @@ func appendWitnesses(data []byte, witnesses *directory.Witnesses) []byte {
 		return data
 	}
 
-	data = append(strictjson.AppendName(data, "witnesses"), '[')
-	for i, witness := range *witnesses {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = strictjson.AppendText(append(data, '{'), "name", witness.Name)
-		data = append(response.AppendTime(data, "at", witness.At*1000), '}')
-	}
-
-	return append(data, ']')
+	return strictjson.AppendList(strictjson.AppendName(data, "witnesses"), *witnesses,
+		func(b []byte, witness directory.Witnessed) []byte {
+			b = strictjson.AppendText(append(b, '{'), "name", witness.Name)
+			return append(response.AppendTime(b, "at", witness.At*1000), '}')
+		})
 }
 
 // logged returns where a registration's statement is in its origin's ledger, if that is known here.
@@ -216,7 +210,7 @@ func appendProbe(data []byte, probe directory.Probe, opt Options) []byte {
 	data = strictjson.AppendText(append(data, '{'), "state", string(probe.State))
 	if !opt.Brief {
 		if len(probe.Members) > 0 {
-			data = response.AppendStrings(strictjson.AppendRaw(data, "members", nil), probe.Members)
+			data = strictjson.AppendStrings(strictjson.AppendRaw(data, "members", nil), probe.Members)
 		}
 
 		data = response.AppendOptional(data, "reason", probe.Reason)

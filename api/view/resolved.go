@@ -30,7 +30,7 @@ func (r *Renderer) AppendResolved(data []byte, candidate *discovery.Candidate, p
 
 	data = appendReasons(strictjson.AppendRaw(data, "reasons", nil), candidate)
 	if flags := candidate.Flags.Names(); len(flags) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
 	}
 
 	data = appendDeclared(data, projection, language)
@@ -82,7 +82,7 @@ func appendInvocation(data []byte, entry *directory.Entry, projection *directory
 		data = strictjson.AppendRaw(data, "schema", schemaOr(tools[0].InputSchema))
 	default:
 		data = strictjson.AppendRaw(data, "schema", anyObject)
-		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationSchema)
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationSchema)
 	}
 
 	switch {
@@ -125,7 +125,7 @@ func appendReasons(data []byte, candidate *discovery.Candidate) []byte {
 
 		data = strictjson.AppendText(data, "value", value)
 		if fields != nil {
-			data = response.AppendStrings(strictjson.AppendRaw(data, "fields", nil), fields)
+			data = strictjson.AppendStrings(strictjson.AppendRaw(data, "fields", nil), fields)
 		}
 
 		data = append(data, '}')

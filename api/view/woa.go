@@ -28,7 +28,7 @@ func (r *Renderer) AppendHosted(data []byte, entry *directory.Entry) []byte {
 
 	data = response.AppendOptional(data, "version", projection.Version)
 	if listed := kinds.ListedCapabilities(entry.Document, projection); len(listed) > 0 {
-		data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil), listed)
+		data = strictjson.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil), listed)
 	}
 
 	data = strictjson.AppendRaw(strictjson.AppendRaw(data, "inputs", inputs), "outputs", outputs)
@@ -37,9 +37,9 @@ func (r *Renderer) AppendHosted(data []byte, entry *directory.Entry) []byte {
 	switch len(tools) {
 	case 0:
 	case 1:
-		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationName)
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationName)
 	default:
-		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
+		data = strictjson.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
 	}
 
 	return r.appendMarks(data, entry, Options{Timeless: true}, directory.KindWoA)

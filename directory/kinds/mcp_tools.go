@@ -69,19 +69,14 @@ func IsTool(name string) bool {
 
 // WithTools returns a server.json whose tools are the given ones, by their names and descriptions.
 func WithTools(document directory.Document, tools []directory.Capability) ([]byte, error) {
-	list := []byte{'['}
-	for i := range tools {
-		if i > 0 {
-			list = append(list, ',')
+	list := strictjson.AppendList(nil, tools, func(b []byte, tool directory.Capability) []byte {
+		b = strictjson.AppendText(append(b, '{'), "name", tool.Name)
+		if tool.Description != "" {
+			b = strictjson.AppendText(b, "description", tool.Description)
 		}
 
-		list = strictjson.AppendText(append(list, '{'), "name", tools[i].Name)
-		if tools[i].Description != "" {
-			list = strictjson.AppendText(list, "description", tools[i].Description)
-		}
-
-		list = append(list, '}')
-	}
+		return append(b, '}')
+	})
 
 	doc := readDocument(document)
 	meta := doc.child("_meta")
@@ -92,7 +87,7 @@ func WithTools(document directory.Document, tools []directory.Capability) ([]byt
 		return nil, err
 	}
 
-	value := strictjson.AppendObject(nil, withMember(publisher.members, "tools", append(list, ']')))
+	value := strictjson.AppendObject(nil, withMember(publisher.members, "tools", list))
 	value = strictjson.AppendObject(nil, withMember(meta.members, publisherMeta, value))
 
 	return strictjson.AppendObject(nil, withMember(doc.members, "_meta", value)), nil

@@ -117,7 +117,7 @@ func (r *Refusal) Body(base, requestID string) []byte {
 	}
 
 	if len(r.Err.Violations) > 0 {
-		data = strictjson.AppendRaw(data, "errors", appendViolations(nil, r.Err.Violations))
+		data = strictjson.AppendRaw(data, "errors", strictjson.AppendList(nil, r.Err.Violations, appendViolation))
 	}
 
 	// These are draft-xu's members, and error is draft-cui's: one body serves the clients of each draft.
@@ -167,19 +167,11 @@ var openers = map[string]bool{
 	"this": true, "too": true, "you": true, "your": true,
 }
 
-func appendViolations(data []byte, violations []directory.Violation) []byte {
-	data = append(data, '[')
-	for i, violation := range violations {
-		if i > 0 {
-			data = append(data, ',')
-		}
+func appendViolation(data []byte, violation directory.Violation) []byte {
+	data = strictjson.AppendText(append(data, '{'), "pointer", violation.Pointer)
+	detail := strings.ToValidUTF8(sentence(violation.Detail), "\uFFFD")
 
-		data = strictjson.AppendText(append(data, '{'), "pointer", violation.Pointer)
-		detail := strings.ToValidUTF8(sentence(violation.Detail), "\uFFFD")
-		data = append(strictjson.AppendText(data, "detail", detail), '}')
-	}
-
-	return append(data, ']')
+	return append(strictjson.AppendText(data, "detail", detail), '}')
 }
 
 // TypeURI is the type of a problem; the directory at base has a page there.

@@ -53,16 +53,7 @@ func AppendDigest(data []byte, digest Digest) []byte {
 // AppendDigests appends the JSON array of digests that a page and the ledger
 // leaf of an announced batch contain.
 func AppendDigests(data []byte, ds []Digest) []byte {
-	data = append(data, '[')
-	for i, digest := range ds {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = AppendDigest(data, digest)
-	}
-
-	return append(data, ']')
+	return strictjson.AppendList(data, ds, AppendDigest)
 }
 
 // Live reports whether d says that the registration is in the stream.

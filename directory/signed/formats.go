@@ -152,16 +152,10 @@ func AppendFormats(data []byte, formats Formats) []byte {
 			data = append(data, ',')
 		}
 
-		data = append(strictjson.AppendString(data, string(structure)), ':', '[')
-		for j, format := range formats[structure] {
-			if j > 0 {
-				data = append(data, ',')
-			}
-
-			data = fmt.Append(data, format)
-		}
-
-		data = append(data, ']')
+		data = append(strictjson.AppendString(data, string(structure)), ':')
+		data = strictjson.AppendList(data, formats[structure], func(b []byte, format uint) []byte {
+			return fmt.Append(b, format)
+		})
 	}
 
 	return append(data, '}')

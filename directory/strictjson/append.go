@@ -93,16 +93,19 @@ func AppendRaw(b []byte, name string, value []byte) []byte {
 	return append(AppendName(b, name), value...)
 }
 
-// AppendStrings appends a JSON array of strings.
-func AppendStrings(data []byte, ss []string) []byte {
+// AppendList appends a JSON array of the elements that each appends.
+func AppendList[T any](data []byte, items []T, each func([]byte, T) []byte) []byte {
 	data = append(data, '[')
-	for i, s := range ss {
+	for i, item := range items {
 		if i > 0 {
 			data = append(data, ',')
 		}
 
-		data = AppendString(data, s)
+		data = each(data, item)
 	}
 
 	return append(data, ']')
 }
+
+// AppendStrings appends a JSON array of strings.
+func AppendStrings(data []byte, texts []string) []byte { return AppendList(data, texts, AppendString) }

@@ -179,7 +179,7 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 	kept := s.named(&a, agent.Transports)
 	for i := range members {
 		if members[i].Name == "transports" {
-			members[i].Value = appendNames(nil, kept)
+			members[i].Value = strictjson.AppendStrings(nil, kept)
 		}
 	}
 
@@ -290,19 +290,6 @@ func (s *splitter) document(name string, agent []strictjson.Member, transports [
 	}
 
 	return doc, nil
-}
-
-func appendNames(data []byte, names []string) []byte {
-	data = append(data, '[')
-	for i, name := range names {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = strictjson.AppendString(data, name)
-	}
-
-	return append(data, ']')
 }
 
 // secrets are names of members whose values grant access, in lower case and without -

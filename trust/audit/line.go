@@ -100,7 +100,9 @@ func (l *logLine) append(data []byte) []byte {
 	}
 
 	if l.RIDs != nil {
-		data = appendTexts(data, "rids", l.RIDs, directory.RID.String)
+		data = strictjson.AppendList(strictjson.AppendName(data, "rids"), l.RIDs, func(b []byte, rid directory.RID) []byte {
+			return strictjson.AppendString(b, rid.String())
+		})
 	}
 
 	text("target", l.Target)
@@ -108,7 +110,8 @@ func (l *logLine) append(data []byte) []byte {
 	text("outcome", l.Outcome)
 
 	if l.Policies != nil {
-		data = appendTexts(data, "policies", boundPolicies(l.Policies), shorten)
+		data = strictjson.AppendList(strictjson.AppendName(data, "policies"), boundPolicies(l.Policies),
+			func(b []byte, name string) []byte { return strictjson.AppendString(b, shorten(name)) })
 	}
 
 	number("lt", uint64(l.Lifetime))
@@ -177,19 +180,6 @@ func boundPolicies(names []string) []string {
 	}
 
 	return append(names[:maxPolicies:maxPolicies], "...")
-}
-
-func appendTexts[T any](data []byte, name string, all []T, text func(T) string) []byte {
-	data = append(strictjson.AppendRaw(data, name, nil), '[')
-	for i, one := range all {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = strictjson.AppendString(data, text(one))
-	}
-
-	return append(data, ']')
 }
 
 // A chain is the end of the trail: the number of its last line, and that line's hash. A
