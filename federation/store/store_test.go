@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A stop leaves the list of free pages in the file, so that the next start need not search all
@@ -52,6 +53,68 @@ func TestAStopKeepsTheListOfFreePages(t *testing.T) {
 		if err := file.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A record that is here, or that was refused or had no room, isn't requested with a page again. A full stream
+// requests only records that replace held ones.
+func TestLackingNamesTheRecordsToFetchWithAPage(t *testing.T) {
+	store, err := Open(t.TempDir(), true, NewDisk(func() {}, func(time.Duration) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer func() { _ = store.Close() }()
+
+	id := StreamID{Origin: spiffeid.RequireTrustDomainFromString("alpha.test"), Audience: directory.Mesh, Epoch: 1}
+	rid := directory.NewRID(1, [10]byte{})
+
+	for name, c := range map[string]struct {
+		held                 *Entry // of the name {1}; nil for none
+		digest               directory.Hash
+		lacking, whileIsFull bool
+	}{
+		"new":                    {nil, directory.Hash{1}, true, false},
+		"missing":                {&Entry{Record: RecordMissing}, directory.Hash{1}, true, false},
+		"held":                   {&Entry{Record: RecordHeld}, directory.Hash{1}, false, false},
+		"refused":                {&Entry{Record: RecordRefused}, directory.Hash{1}, false, false},
+		"over quota":             {&Entry{Record: RecordOverQuota}, directory.Hash{1}, false, false},
+		"another of one held":    {&Entry{Record: RecordHeld}, directory.Hash{2}, true, true},
+		"another of one refused": {&Entry{Record: RecordRefused}, directory.Hash{2}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := store.Change(id, func(tx *Tx) error {
+				old, err := tx.Get(rid)
+				if err != nil {
+					return err
+				}
+
+				if err := tx.Remove(rid, old); err != nil || c.held == nil {
+					return err
+				}
+
+				c.held.H = directory.Hash{1}
+
+				return tx.Put(rid, nil, c.held)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			for full, want := range map[bool]bool{false: c.lacking, true: c.whileIsFull} {
+				err := store.Read(id, func(tx *Tx) error {
+					lacking, err := tx.Lacking([]signed.Digest{{RID: rid, H: c.digest}}, full)
+					if got := len(lacking) == 1; got != want {
+						t.Errorf("requested: %v, full: %v", got, full)
+					}
+
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
