@@ -168,10 +168,11 @@ func fetchPage(ctx context.Context, guard *gateway.Guard, page *url.URL, last *R
 
 	r.Header.Set("Accept", "application/woa+json, application/json;q=0.9")
 
-	conditional := last != nil && last.etag+last.modified != ""
-	if conditional && last.etag != "" {
+	switch {
+	case last == nil:
+	case last.etag != "":
 		r.Header.Set("If-None-Match", last.etag)
-	} else if conditional {
+	case last.modified != "":
 		r.Header.Set("If-Modified-Since", last.modified)
 	}
 
@@ -182,7 +183,7 @@ func fetchPage(ctx context.Context, guard *gateway.Guard, page *url.URL, last *R
 
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	switch {
-	case answer.Status == http.StatusNotModified && conditional:
+	case answer.Status == http.StatusNotModified && last != nil:
 	case answer.Status != http.StatusOK:
 		return nil, fmt.Errorf("%s answers with status %d", page, answer.Status)
 	case media != "application/woa+json" && media != "application/json":

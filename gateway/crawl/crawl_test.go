@@ -29,6 +29,16 @@ func parseURL(t *testing.T, text string) *url.URL {
 	return u
 }
 
+// transports are n private transports.
+func transports(n int) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `"x.%d":{},`, i)
+	}
+
+	return all.String()
+}
+
 // What is wrong with an agent is told of it, and keeps no other out.
 //
 // Requirement: WOA-004, WOA-005, WOA-006, WOA-020, WOA-021, WOA-023, WOA-025, WOA-031
@@ -45,6 +55,12 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			""},
 		"an id with a dot": {gatewaytest.WoARest, gatewaytest.WoAAgent("a.b", ``), "", "letters"},
 		"no id":            {gatewaytest.WoARest, `{"name":"N"}`, "", "id"},
+		"many transports": {gatewaytest.WoARest, strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`,
+			`["rest"`+strings.Repeat(`,"rest"`, 1000)+`]`, 1), "", "names over 1000 transports"},
+		"as many transports as there may be": {
+			strings.Replace(gatewaytest.WoARest, `{"rest"`, `{`+transports(999)+`"rest"`, 1),
+			gatewaytest.WoAAgent("a", ``), "", "",
+		},
 		"no inputs": {gatewaytest.WoARest,
 			`{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
 		"remote schema": {gatewaytest.WoARest,
@@ -53,6 +69,10 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		"local schema": {gatewaytest.WoARest,
 			strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`,
 				`"outputs":{"$defs":{"a":{}},"$ref":"#/$defs/a"}`, 1), "", ""},
+		"credentials in schemas": {gatewaytest.WoARest,
+			strings.Replace(strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{`,
+				`"outputs":{"default":{"token":"s3cret"},`, 1), `"inputs":{`,
+				`"inputs":{"default":{"token":"s3cret"},`, 1), "", ""},
 		"a reference that is no schema's": {gatewaytest.WoARest,
 			gatewaytest.WoAAgent("a", `,"authz":{"$ref":"https://elsewhere.example/"}`), "", ""},
 		"no password": {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"password":"","token":5}`), "", ""},
@@ -66,7 +86,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			gatewaytest.WoAAgent("a", ``), "", "query"},
 		"relative path": {strings.Replace(gatewaytest.WoARest, "/agents/", "agents/", 1),
 			gatewaytest.WoAAgent("a", ``), "", "slash"},
-		"missing transport": {`{}`, gatewaytest.WoAAgent("a", ``), "", "transport"},
+		"missing transport": {`{}`, gatewaytest.WoAAgent("a", ``), "", "describe"},
 		"unknown transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1),
 			strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1),
 			"carrier-pigeon", ""},
@@ -100,7 +120,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			t.Errorf("%s: warnings %q, want a word on %q", name, got, c.warning)
 		}
 
-		if a.Err == nil && a.Name != "a@api.example.com" {
+		if a.Err == nil && a.Name != "a@api.example.com" || name == "no id" && a.Name != "agents/0" {
 			t.Errorf("%s: the name is %s", name, a.Name)
 		}
 
@@ -193,6 +213,7 @@ func TestParseOrigin(t *testing.T) {
 		"http://api.example.com":         "",
 		"https://u:p@api.example.com":    "",
 		"ftp://x":                        "",
+		"https://api.example.com/#a":     "",
 		"HTTPS://API.example.com.:443":   "https://api.example.com/.well-known/woa.json",
 		"API.example.com.:8443/W.json":   "https://api.example.com:8443/W.json",
 		"":                               "",
@@ -244,6 +265,15 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 		fmt.Fprint(w, gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
 	}
 
+	asks := o.handler
+	o.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }
+
+	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
+		t.Error("an unknown document is unchanged")
+	}
+
+	o.handler = asks
+
 	first, err := crawl.Fetch(t.Context(), g, at, nil)
 	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute ||
 		first.Agents[0].Name != "a@"+at.Host {
@@ -253,6 +283,40 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 	second, err := crawl.Fetch(t.Context(), g, at, first)
 	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 {
 		t.Fatalf("%+v, %v", second, err)
+	}
+
+	o.handler = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/woa+json")
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, gatewaytest.WoADocument(gatewaytest.WoARest))
+	}
+
+	if _, err := crawl.Fetch(t.Context(), g, at, first); err == nil {
+		t.Error("an answer of 500 is taken for a document")
+	}
+
+	// Without an entity tag, the time of the last change is the condition.
+	o.handler = func(w http.ResponseWriter, r *http.Request) {
+		const changed = "Mon, 01 Jun 2026 12:00:00 GMT"
+
+		w.Header().Set("Content-Type", "application/woa+json")
+		w.Header().Set("Last-Modified", changed)
+
+		if r.Header.Get("If-Modified-Since") == changed {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+
+		fmt.Fprint(w, gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
+	}
+
+	dated, err := crawl.Fetch(t.Context(), g, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if again, err := crawl.Fetch(t.Context(), g, at, dated); err != nil || !again.Unchanged {
+		t.Errorf("with the time of its last change: %+v, %v", again, err)
 	}
 
 	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour,
