@@ -85,6 +85,12 @@ func TestAnUnconfirmedBundleOfASnapshotIsNotInForce(t *testing.T) {
 		}
 
 		node.Confirm(asked[0]) // of a run before: it changes nothing
+		synctest.Wait()
+
+		if inForce[beta] != "old" || !node.Holds(asked[2]) {
+			t.Errorf("in force is %q after a forged one of a run before was confirmed", inForce[beta])
+		}
+
 		node.Confirm(asked[2])
 		synctest.Wait()
 

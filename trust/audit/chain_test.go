@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -100,6 +101,44 @@ func TestLinesAreChained(t *testing.T) {
 	want := fmt.Sprintf(`"reason":"size","from":%d,"head":"%s"`, first.Number, first.Prev)
 	if !strings.Contains(text, want) {
 		t.Errorf("nothing says that the lines before %d were removed:\n%s", first.Number, text)
+	}
+}
+
+// A line that is missing, moved, changed or none is found at the line after it.
+//
+// Requirement: SEC-020
+func TestAVerifierFindsEachFault(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 1<<20, 2)
+
+	for n := range 5 {
+		must(t, intend(a, directory.AuditEvent{Action: "register", Agent: fmt.Sprint("agent-", n)}))
+	}
+
+	whole := strings.Split(strings.TrimSuffix(trailText(t, path), "\n"), "\n")
+
+	for want, lines := range map[string][]string{
+		"":                             whole,
+		"lines 2 to 3 are missing":     {whole[0], whole[3], whole[4]},
+		"line 2 stands after line 3":   {whole[2], whole[1]},
+		"line 1 was changed: line 2":   {strings.Replace(whole[0], "agent-0", "agent-9", 1), whole[1], whole[2]},
+		`after line 2 there is "a pie`: {whole[0], whole[1], "a piece", whole[2]},
+		`after line 1 there is "{\"ph`: {whole[0], `{"phase":"intent","n":"2"}`, whole[1]},
+	} {
+		var (
+			verifier Verifier
+			faults   []string
+		)
+
+		for _, line := range lines {
+			if fault := verifier.Line([]byte(line)); fault != nil {
+				faults = append(faults, fault.Error())
+			}
+		}
+
+		if (len(faults) > 0) != (want != "") || want != "" && (len(faults) > 1 || !strings.HasPrefix(faults[0], want)) {
+			t.Errorf("the faults are %q, want one: %s", faults, want)
+		}
 	}
 }
 
@@ -285,8 +324,11 @@ func TestACommandOfAnEarlierFileIsNotRepeated(t *testing.T) {
 	command := directory.AuditEvent{Action: "policy.write", Proof: "a.b.c",
 		Position: directory.Position{Epoch: 7, Revision: 1}}
 
+	brought := directory.AuditEvent{Action: "remove", Agent: "brought",
+		Change: directory.Position{Epoch: 7, Revision: 2}}
+
 	a := openLog(t, path, 1000, 9)
-	must(t, a.Applied(command))
+	must(t, errors.Join(a.Applied(command), a.Brought(brought)))
 
 	for range 25 {
 		must(t, intend(a, directory.AuditEvent{Action: "register"}))
@@ -294,14 +336,15 @@ func TestACommandOfAnEarlierFileIsNotRepeated(t *testing.T) {
 
 	must(t, a.Close())
 
-	if current, err := os.ReadFile(path); err != nil || strings.Contains(string(current), command.Proof) {
+	if current, err := os.ReadFile(path); err != nil || strings.Contains(string(current), command.Proof) ||
+		strings.Contains(string(current), brought.Agent) {
 		t.Fatalf("the command's line is in the current file: %v\n%s", err, current)
 	}
 
 	a = openLog(t, path, 1000, 9)
-	must(t, a.Applied(command))
+	must(t, errors.Join(a.Applied(command), a.Brought(brought)))
 
-	if text := trailText(t, path); strings.Count(text, command.Proof) != 1 {
+	if text := trailText(t, path); strings.Count(text, command.Proof) != 1 || strings.Count(text, brought.Agent) != 1 {
 		t.Errorf("the command has not one line:\n%s", text)
 	}
 }

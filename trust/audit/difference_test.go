@@ -35,6 +35,17 @@ func TestADifferenceIsBounded(t *testing.T) {
 		t.Errorf("the line has %d bytes", size)
 	}
 
+	short := DifferenceOf(nil, []byte(strings.Repeat("x\n", 1000)))
+	if len(short.Lines) != 1+maxDifference+1 { // with the head, and the number of the others
+		t.Errorf("%d short lines are shown", len(short.Lines))
+	}
+
+	// No shorter line follows one without room.
+	gap := DifferenceOf(nil, []byte(strings.Repeat(strings.Repeat("x", 200)+"\n", 50)+"short\n"))
+	if strings.Contains(strings.Join(gap.Lines, "\n"), "short") {
+		t.Errorf("the last line is one of %d that are shown", len(gap.Lines))
+	}
+
 	long := DifferenceOf(nil, is)
 	if size := len(strings.Join(long.Lines, "")); size > maxDifferenceBytes+maxText || !long.Was.IsZero() {
 		t.Errorf("%d bytes of lines, it was %v", size, long.Was)

@@ -76,7 +76,13 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	intended := intend(a, e)
 	a.done(e)
 	failing := a.Err()
+	full, err := os.Stat(path)
+	must(t, err)
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+
+	if full.Size() != info.Size() {
+		t.Errorf("%d bytes of a line are left on the full disk", full.Size()-info.Size())
+	}
 
 	if directory.ProblemOf(intended) != directory.Unavailable || failing == nil {
 		t.Errorf("the disk is full: %v, %v", intended, failing)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,6 +132,13 @@ func TestAPageIsBounded(t *testing.T) {
 	page, err = a.Read(t.Context(), directory.AuditQuery{Limit: 100, Since: time.Now().Add(-time.Hour)})
 	if err != nil || len(page.Lines) != 8 || len(page.Faults) == 0 {
 		t.Errorf("of the last hour there are %d lines, with the faults %q: %v", len(page.Lines), page.Faults, err)
+	}
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	if page, err := a.Read(ended, directory.AuditQuery{Limit: 100}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read that was given up returns %d lines: %v", len(page.Lines), err)
 	}
 
 	if err := Lines(filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) {
