@@ -104,14 +104,12 @@ func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
 // named a key that is not known, but not at once again.
 func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 	// Callers can name unknown keys at will, so these cause at most one fetch in fetchAgain.
-	soon, late := time.NewTimer(fetchAgain), time.NewTimer(wait)
-	defer soon.Stop()
-	defer late.Stop()
+	soon, late := time.After(fetchAgain), time.After(wait)
 
 	select {
 	case <-ctx.Done():
 		return
-	case <-soon.C:
+	case <-soon:
 	}
 
 	if wait <= fetchAgain {
@@ -120,7 +118,7 @@ func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 
 	select {
 	case <-ctx.Done():
-	case <-late.C:
+	case <-late:
 	case <-k.wanted:
 	}
 }

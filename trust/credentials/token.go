@@ -238,7 +238,7 @@ func (t *token) audience() ([]string, error) {
 	var list []string
 	if one, ok := t.claims.text("aud"); ok {
 		list = []string{one}
-	} else if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &list) != nil {
+	} else if json.Unmarshal(raw, &list) != nil {
 		return nil, refuseToken(ReasonAudience)
 	}
 

@@ -217,7 +217,7 @@ func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time
 	}
 
 	// One key may be in several tokens, and a proof is for one of them.
-	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(shown.WIT) {
+	if hash, _ := t.claims.text("wth"); hash != tokenHash(shown.WIT) {
 		return "", exp, refuseToken(ReasonBinding)
 	}
 
