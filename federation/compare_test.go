@@ -1,13 +1,20 @@
 package federation
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
@@ -124,5 +131,72 @@ func TestComparingIsBounded(t *testing.T) {
 			upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
+	})
+}
+
+// A new key document is compared with all other domains, because one that is behind has none that contradicts it.
+//
+// Requirement: MESH-022
+func TestKeyDocumentsAreComparedWithAllDomains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, self := newWorld(), newModel(alpha, beta)
+		a := w.open(t, t.TempDir(), 1, self, active(beta, 1))
+		self.listKeys(nil, a.keys)
+
+		var (
+			asked    []string
+			peerings = []directory.Peering{active(alpha, 1)}
+		)
+
+		head, err := a.publisher.Head()
+		must(t, err)
+
+		for _, name := range []string{"gamma.test", "delta.test", "epsilon.test", "zeta.test", "eta.test"} {
+			td := spiffeid.RequireTrustDomainFromString(name)
+			peerings = append(peerings, active(td, 1))
+			w.open(t, t.TempDir(), 1, newModel(td), active(alpha, 1)).serve(protocol.PathHeads, func(string) string {
+				asked = append(asked, name)
+				return head
+			})
+		}
+
+		b := w.open(t, t.TempDir(), 1, newModel(beta, alpha), peerings...)
+		b.cfg.Verifier = &believer{func(spiffeid.TrustDomain) {}}
+		b.reopen(t)
+
+		o := b.origins.Get(alpha)
+		must(t, b.receiver.refreshKeys(t.Context(), o, protocol.Node{Domain: alpha, Base: a.base}))
+
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.follower.crossChecks(ctx, o)
+		}()
+
+		time.Sleep(10 * time.Minute)
+		stop()
+		<-done
+
+		times := len(asked)
+
+		slices.Sort(asked)
+
+		if asked = slices.Compact(asked); len(asked) != len(peerings)-1 || times >= 2*len(asked) {
+			t.Errorf("asked are %q, %d times in all", asked, times)
+		}
+	})
+}
+
+// serve has a node answer requests for files below a prefix.
+func (s *site) serve(prefix string, file func(path string) string) {
+	next := s.http
+	s.http = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, prefix) {
+			next.ServeHTTP(w, r)
+			return
+		}
+
+		_, _ = io.WriteString(w, file(r.URL.Path))
 	})
 }

@@ -37,8 +37,15 @@ func (fl *follower) crossFeed(ctx context.Context, origin *replica.Origin, feed 
 	})
 
 	if feed == &origin.Mesh {
+		// A domain that is behind has an older key document, which shows nothing of a new one. So that is compared
+		// with more domains.
+		most := crossDomains
+		if done.domains.Keys != now.Keys {
+			most = crossTries
+		}
+
 		done.domains.Compare(now, func(since uint64) (uint64, bool) {
-			return fl.crossDomains(ctx, origin, since, now.UpTo)
+			return fl.crossDomains(ctx, origin, since, now.UpTo, most)
 		})
 	}
 }
@@ -62,15 +69,15 @@ func (fl *follower) crossSiblings(ctx context.Context, origin *replica.Origin, f
 	return reached, enough
 }
 
-// crossDomains compares with nodes of other domains. It returns the revision reached, and
+// crossDomains compares with nodes of at most most other domains. It returns the revision reached, and
 // whether the comparison covered crossDomains of them, or all if there are fewer.
-func (fl *follower) crossDomains(ctx context.Context, origin *replica.Origin, since, upTo uint64) (reached uint64,
-	enough bool) {
+func (fl *follower) crossDomains(ctx context.Context, origin *replica.Origin, since, upTo uint64, most int) (
+	reached uint64, enough bool) {
 	others, asked := fl.peers.others(origin.Domain), 0
 
 	reached = upTo
 	for i, node := range others {
-		if asked == crossDomains || i == crossTries {
+		if asked == most || i == crossTries {
 			break
 		}
 
@@ -83,7 +90,7 @@ func (fl *follower) crossDomains(ctx context.Context, origin *replica.Origin, si
 		}
 	}
 
-	return reached, asked == min(crossDomains, len(others))
+	return reached, asked >= min(crossDomains, len(others))
 }
 
 func (fl *follower) notCompared(o *replica.Origin, n protocol.Node, err error) {

@@ -70,7 +70,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 				}
 
 				runStory(t, 2, func(t *testing.T, seed uint64) {
-					m := mesh.Start(t, mesh.Options{Domains: 4, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
+					m := mesh.Start(t, mesh.Options{Domains: 6, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
 					a := m.Register("alpha.test", "ada", 600)
 					b := m.Register("beta.test", "bob", 600)
 					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
