@@ -101,6 +101,19 @@ func TestTheDomainHoldsNoMoreThanItsRulesAllow(t *testing.T) {
 	wantQuota(t, d.at(91, Command{Register: unbound}).Err, "limits.registrations_per_domain")
 }
 
+// What has expired and was not swept makes room in its own owner's quota alone.
+func TestAnExpiredRegistrationOfAnotherMakesNoRoom(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, Command{Rules: &Rules{PerOwner: 1}})
+	d.at(1, Command{Register: d.sized(ada, "one", 600, 100)})
+	d.at(1, Command{Register: d.sized(bob, "two", 60, 100)})
+	wantQuota(t, d.at(90, Command{Register: d.sized(ada, "two", 600, 100)}).Err, "limits.registrations_per_owner")
+
+	if r := d.at(90, Command{Register: d.sized(bob, "two", 600, 100)}); r.Err != nil {
+		t.Errorf("its own owner: %v", r.Err)
+	}
+}
+
 // Requirement: FORM-005
 func TestSomeOwnersHaveAnotherQuotaOfBytes(t *testing.T) {
 	d := newDrive(t)

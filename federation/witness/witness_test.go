@@ -338,6 +338,7 @@ func TestTwoRootsOfOneSizeAreReported(t *testing.T) {
 	f := newFixture()
 	for _, log := range []*tree{f.ledger, f.foreign} {
 		f.post(log.submission(0, 12))
+		f.post("old 12\n\n" + log.note(12)) // the same root again accuses nobody
 
 		branch := newTree(log.origin, 10)
 		branch.key = log.key
