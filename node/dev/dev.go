@@ -21,17 +21,18 @@ import (
 
 // Options configure a development mesh.
 type Options struct {
-	Domains   int    // 1 to 10
-	Nodes     int    // per domain: 1, 3 or 5
-	Processes bool   // each node a child process of its own
-	Port      int    // the first API port; 0 picks free ones
-	Dir       string // kept when given; else a temporary one, removed at the end
-	Sample    int    // agents to register
-	Gateway   bool   // callers invoke agents through the nodes
-	Insecure  bool   // agents are also called by plain http on loopback
-	Trace     string // URL of a collector to which all traces are exported; empty is none
-	Limits    bool   // rates, quotas and proofs of operators as in production; else none
-	Program   string // how people call this program, for the lines that are printed
+	Domains   int      // 1 to 10
+	Nodes     int      // per domain: 1, 3 or 5
+	Processes bool     // each node a child process of its own
+	Port      int      // the first API port; 0 picks free ones
+	Dir       string   // kept when given; else a temporary one, removed at the end
+	Sample    int      // agents to register
+	Gateway   bool     // callers invoke agents through the nodes
+	Insecure  bool     // agents are also called by plain http on loopback
+	Trace     string   // URL of a collector to which all traces are exported; empty is none
+	Limits    bool     // rates, quotas and proofs of operators as in production; else none
+	Given     []string // names of the flags that were given, for notes about those without effect
+	Program   string   // how people call this program, for the lines that are printed
 	Out       io.Writer
 
 	noGossip bool // for benchmarks: only subscriptions and pulls transfer data

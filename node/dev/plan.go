@@ -125,7 +125,10 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 			return nil, nil, fmt.Errorf("the mesh in %s is running, process %d", o.Dir, pid)
 		}
 
-		fmt.Fprintf(o.Out, "The mesh in %s goes on as it was made: flags for its domains and nodes have no effect.\n", o.Dir)
+		if ignored := o.ignored(m); len(ignored) > 0 {
+			fmt.Fprintf(o.Out, "The mesh in %s goes on as it was made; without effect: %s.\n", o.Dir,
+				strings.Join(ignored, ", "))
+		}
 
 		// A mesh that was killed may have left mesh.json as ready.
 		m.Ready = false
@@ -152,6 +155,63 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 	}
 
 	return mesh, ports, nil
+}
+
+// ignored returns the flags that differ from a mesh that was made before.
+func (o *Options) ignored(m *Mesh) (flags []string) {
+	given := func(name string) bool { return slices.Contains(o.Given, name) }
+
+	if given("domains") && o.Domains != len(m.Domains) {
+		flags = append(flags, fmt.Sprintf("--domains %d (it has %d)", o.Domains, len(m.Domains)))
+	}
+
+	nodes := m.Domains[0].Nodes
+	if given("nodes") && o.Nodes != len(nodes) {
+		flags = append(flags, fmt.Sprintf("--nodes %d (each domain has %d)", o.Nodes, len(nodes)))
+	}
+
+	if port := nodes[0].API[strings.LastIndex(nodes[0].API, ":")+1:]; given("port") && strconv.Itoa(o.Port) != port {
+		flags = append(flags, fmt.Sprintf("--port %d (the first port is %s)", o.Port, port))
+	}
+
+	if given("trace") {
+		flags = append(flags, "--trace (set trace.endpoint in the configuration of each node)")
+	}
+
+	return append(flags, o.ignoredSwitches(nodes[0].Config)...)
+}
+
+// ignoredSwitches returns the switches that differ from the configuration of a node that was
+// made before.
+func (o *Options) ignoredSwitches(file string) (flags []string) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return nil // its node says so when it starts
+	}
+
+	limits := cfg.Operator.RequireProof != nil && *cfg.Operator.RequireProof
+	for _, s := range []struct {
+		name       string
+		given, has bool
+		key        string // in the configuration of each node; "" if several are set
+	}{
+		{"gateway", o.Gateway, cfg.Gateway.Enabled, "gateway.enabled"},
+		{"insecure-loopback", o.Insecure, cfg.Gateway.InsecureLoopback, "gateway.insecure_loopback"},
+		{"limits", o.Limits, limits, ""},
+	} {
+		if !slices.Contains(o.Given, s.name) || s.given == s.has {
+			continue
+		}
+
+		advice := "make a new mesh"
+		if s.key != "" {
+			advice = "set " + s.key + " in the configuration of each node"
+		}
+
+		flags = append(flags, fmt.Sprintf("--%s=%t (%s)", s.name, s.given, advice))
+	}
+
+	return flags
 }
 
 func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain, error) {

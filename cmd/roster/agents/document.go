@@ -4,7 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -95,25 +101,38 @@ func (r *registrant) noteIgnored(reply *apiclient.Reply) {
 	}
 }
 
-// protocols returns the protocols of the document; nil if this release doesn't know its kind.
-func (r *registrant) protocols() []string {
+// A claim is the part of a document that readers may not find or reach.
+type claim struct {
+	protocols []string
+	endpoints []string
+}
+
+// claims returns the protocols and endpoints of the document, if this release knows its kind.
+func (r *registrant) claims() (found claim) {
 	kind, err := directory.ParseKind(r.keeper.Options.Kind)
 	if err != nil {
 		// A newer directory may accept kinds that this release doesn't know.
-		return nil
+		return claim{}
 	}
 
 	document, err := directory.ParseDocument(kind, r.keeper.Document)
 	if err != nil {
-		return nil
+		return claim{}
 	}
 
 	projection, err := kinds.Project(r.keeper.Agent, document)
 	if err != nil {
-		return nil
+		return claim{}
 	}
 
-	return projection.Protocols
+	found.protocols = projection.Protocols
+	for _, binding := range projection.Bindings {
+		if !slices.Contains(found.endpoints, binding.Endpoint) {
+			found.endpoints = append(found.endpoints, binding.Endpoint)
+		}
+	}
+
+	return found
 }
 
 // usualProtocol matches the usual spelling of a protocol: a lower-case short name, with a
@@ -129,4 +148,63 @@ func (r *registrant) noteSpelling(protocols []string) {
 				"the usual form is a lower-case short name, such as a2a or mcp/1.0.", protocol)
 		}
 	}
+}
+
+// Bounds of the look at endpoints.
+const (
+	maxEndpoints = 8
+	resolveTime  = 3 * time.Second // for all names
+)
+
+// noteEndpoints notes endpoints that are not https or whose host doesn't resolve on this
+// machine. The directory itself resolves no name that a registrant gave it.
+func (r *registrant) noteEndpoints(ctx context.Context, endpoints []string) {
+	// All names share one deadline, so that a silent resolver delays the command once.
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+
+	var hosts []string
+
+	for _, endpoint := range endpoints[:min(len(endpoints), maxEndpoints)] {
+		target, err := url.Parse(endpoint)
+		if err != nil || target.Hostname() == "" {
+			// Some endpoints have no host, such as package URLs.
+			continue
+		}
+
+		if target.Scheme == "http" || target.Scheme == "ws" {
+			r.session.Note("Note: the endpoint %s is not https. Gateways call https only, except that those of "+
+				"roster dev --insecure-loopback call this machine by http.", endpoint)
+		}
+
+		if host := target.Hostname(); !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+
+	for _, host := range hosts {
+		if reason := r.unresolved(ctx, host); reason != "" {
+			r.session.Note("Note: the endpoint's host %s doesn't resolve on this machine: %s.", host, reason)
+		}
+	}
+}
+
+// unresolved returns why a host has no address, or nothing. A resolver that doesn't answer
+// says nothing about the host.
+func (r *registrant) unresolved(ctx context.Context, host string) string {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return ""
+	}
+
+	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	if strings.HasSuffix(name, ".example") || strings.HasSuffix(name, ".invalid") {
+		return "the domain is reserved for examples (RFC 6761)" // no resolver is asked
+	}
+
+	var unknown *net.DNSError
+	if _, err := net.DefaultResolver.LookupHost(ctx, host); errors.As(err, &unknown) && unknown.IsNotFound {
+		return "no such host"
+	}
+
+	return ""
 }

@@ -49,6 +49,8 @@ by their members unless you give --kind:
   oasf     OASF record
 
 If the document is invalid, the first three faults are printed, and with -o json all of them.
+After the registration the command notes endpoints that are not https or whose host doesn't
+resolve on this machine; the directory resolves none.
 
 A registration expires at the end of its lifetime unless it is refreshed. With --keep the
 command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime. It retries
@@ -181,13 +183,17 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 
 	r.noteIgnored(&registered.Reply)
 
-	r.noteSpelling(r.protocols())
+	claims := r.claims()
+	r.noteSpelling(claims.protocols)
 
 	if err := r.report(registered); err != nil {
 		return err
 	}
 
 	r.noteVisibility(registered.Visibility)
+
+	// The endpoints come last, because their resolver may take its time.
+	r.noteEndpoints(ctx, claims.endpoints)
 
 	if !keep {
 		return nil

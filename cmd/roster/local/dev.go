@@ -33,6 +33,8 @@ authorities.`,
 				return cli.Usage("%w", err)
 			}
 
+			c.Flags().Visit(func(flag *pflag.Flag) { options.Given = append(options.Given, flag.Name) })
+
 			err := dev.Run(c.Context(), options)
 
 			// The error about a port that is taken names the flag, and free ports are the way out.

@@ -14,19 +14,9 @@ import (
 
 // An initialisation is one run of "roster init".
 type initialisation struct {
-	session *connect.Session
-	given   answers
-}
-
-// answers are the values of the flags that a plan needs.
-type answers struct {
-	trustDomain string
-	publicURL   string
-	members     []string
-	join        []string
-	identities  string
-	ca          string
-	port        int
+	session        *connect.Session
+	given          answers
+	nonInteractive bool
 }
 
 // initDomainCommand returns the command that configures a new domain.
@@ -46,6 +36,7 @@ nodes. A node listens on four ports from --port on: API, admin, cluster and goss
 With --join, write the configuration of one node that joins a domain: --join is the address
 of any of the domain's nodes. An operator admits the node once, with "roster raft admit".
 
+On a terminal the command asks for the trust domain and the members if no flag gives them.
 Nothing is overwritten, and nothing is written if the command fails.`,
 		Example: "  roster ca init alpha.test\n" +
 			"  roster init --members a=10.0.0.1,b=10.0.0.2,c=10.0.0.3\n" +
@@ -72,6 +63,7 @@ Nothing is overwritten, and nothing is written if the command fails.`,
 		"`SOURCE` of the nodes' SVIDs: ca, files, or the address of a Workload API, unix:///PATH")
 	flags.StringVar(&run.given.ca, "ca", DefaultDir, "`DIRECTORY` of the certificate authority")
 	flags.IntVar(&run.given.port, "port", 8400, "`PORT` of the API; the other ports follow")
+	flags.BoolVar(&run.nonInteractive, "non-interactive", false, "never ask")
 
 	return cmd
 }
@@ -104,7 +96,8 @@ func (i *initialisation) run(dir string) error {
 	return i.report(p)
 }
 
-// complete takes the trust domain from the certificate authority, and refuses flags that are missing.
+// complete takes the trust domain from the certificate authority, and asks for the rest
+// on a terminal.
 func (i *initialisation) complete() error {
 	usesCA := i.given.identities == fromCA
 	domainOfCA := ""
@@ -124,6 +117,12 @@ func (i *initialisation) complete() error {
 
 	if i.given.trustDomain == "" {
 		i.given.trustDomain = domainOfCA
+	}
+
+	if i.session.IsInteractive() && !i.nonInteractive {
+		if err := ask(i.session.Stdin, i.session.Stderr, i.questions()); err != nil {
+			return cli.Usage("%w", err)
+		}
 	}
 
 	var missing []string
@@ -146,6 +145,22 @@ func (i *initialisation) complete() error {
 	}
 
 	return nil
+}
+
+// questions returns the questions for the values that no flag gives.
+func (i *initialisation) questions() []question {
+	var list []question
+	if i.given.trustDomain == "" {
+		list = append(list, question{"Trust domain, such as alpha.test",
+			func(answer string) { i.given.trustDomain = answer }})
+	}
+
+	if len(i.given.members) == 0 {
+		list = append(list, question{"Nodes, as NAME=ADDRESS with commas (1, 3 or 5)",
+			func(answer string) { i.given.members = strings.Split(strings.ReplaceAll(answer, " ", ""), ",") }})
+	}
+
+	return list
 }
 
 // check refuses to replace files or a context.
