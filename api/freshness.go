@@ -76,7 +76,8 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 				"Use consistency=stale to read its present state", int(heard.Seconds()), int(f.cfg.MaxStale.Seconds()))
 	case f.readsOwn(call) && !f.cfg.CaughtUp():
 		return directory.Refuse(directory.Unavailable, "this node was just started and has not caught up with %s yet. "+
-			"Try again, ask for another domain's origin, or use consistency=stale to read its present state", f.cfg.Domain)
+			"Try again, ask for another domain's origin, or use consistency=stale to read its present state",
+			f.cfg.Domain)
 	}
 
 	return nil

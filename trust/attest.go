@@ -54,7 +54,9 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 
 	options := (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
 
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: svid.PrivateKey}, options)
+	key := jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: svid.PrivateKey}
+
+	signer, err := jose.NewSigner(key, options)
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}

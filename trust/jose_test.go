@@ -35,8 +35,9 @@ func signAttestation(t testing.TB, svid *x509svid.SVID, payload []byte) string {
 	alg, err := certs.AlgorithmOf(svid.PrivateKey.Public())
 	must(t, err)
 
-	return signAs(t, jose.SignatureAlgorithm(alg), svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).
-		WithHeader("x5c", x5c(svid)), payload)
+	options := (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", x5c(svid))
+
+	return signAs(t, jose.SignatureAlgorithm(alg), svid.PrivateKey, options, payload)
 }
 
 func x5c(svid *x509svid.SVID) []string {

@@ -104,7 +104,8 @@ func TestAnotherDomainsIdentityOwnsNothing(t *testing.T) {
 		claims := Claims{Owner: identity, Agent: "a", Projection: entry.Projection()}
 
 		err := guard.AuthoriseClaims(&request.Call{Identity: identity}, claims, "refused")
-		if guard.MayOwn(identity, entry) != want || (guard.CheckOwner(identity) == nil) != want || (err == nil) != want {
+		if guard.MayOwn(identity, entry) != want || (guard.CheckOwner(identity) == nil) != want ||
+			(err == nil) != want {
 			t.Errorf("%s may own: %v, %v", path, guard.MayOwn(identity, entry), guard.CheckOwner(identity))
 		}
 	}

@@ -147,7 +147,7 @@ var All = []Mutant{
 	{
 		Name:    "the prober renews by an old finding",
 		File:    "gateway/probe/prober.go",
-		Old:     "isFresh := now.UnixMilli()-found.at < roundTimeout.Milliseconds()",
+		Old:     "isFresh := now.UnixMilli()-found.At < roundTimeout.Milliseconds()",
 		New:     "isFresh := true",
 		Package: "gateway/probe",
 		Test:    "TestAnOldFindingRenewsNothing",

@@ -100,7 +100,8 @@ func (l *logLine) append(data []byte) []byte {
 	}
 
 	if l.RIDs != nil {
-		data = strictjson.AppendList(strictjson.AppendName(data, "rids"), l.RIDs, func(b []byte, rid directory.RID) []byte {
+		data = strictjson.AppendName(data, "rids")
+		data = strictjson.AppendList(data, l.RIDs, func(b []byte, rid directory.RID) []byte {
 			return strictjson.AppendString(b, rid.String())
 		})
 	}
