@@ -41,36 +41,6 @@ func (c *column) stored() (uint64, error) {
 // cut goes on behind the first n values of the file.
 func (c *column) cut(n uint64) { c.n, c.tail = n, c.tail[:0] }
 
-// complete appends the hashes of the complete groups of the column below that the file lacks.
-func (c *column) complete(below *column) error {
-	have, err := c.stored()
-	if err != nil {
-		return err
-	}
-
-	hashes, err := below.stored()
-	if err != nil {
-		return err
-	}
-
-	c.cut(have)
-	below.cut(hashes)
-
-	for c.n < hashes/fanout {
-		group, err := below.read(c.n*fanout, (c.n+1)*fanout)
-		if err != nil {
-			return err
-		}
-
-		h := treeOf(group)
-		if err := c.append(h[:]); err != nil {
-			return err
-		}
-	}
-
-	return c.flush()
-}
-
 func (c *column) append(value []byte) error {
 	c.tail = append(c.tail, value...)
 	c.n++

@@ -64,23 +64,18 @@ func Open(dir string) (*Log, error) {
 	l.late = &column{file: l.entries.file, width: l.entries.width}
 
 	for err == nil {
-		// The levels have no gap, so the first missing file ends them. Earlier releases had no quads.
-		level := len(l.hashes)
-		if _, missing := os.Stat(l.levelFile(level)); missing != nil && level > 0 && level%2 == 0 {
+		// The levels have no gap, so the first missing file ends them.
+		if _, missing := os.Stat(l.levelFile(len(l.hashes))); missing != nil && len(l.hashes) > 0 {
 			return l, nil
 		}
 
-		if err = l.addLevel(); err == nil && level > 0 {
-			err = l.hashes[level].complete(l.hashes[level-1])
-		}
+		err = l.addLevel()
 	}
 
 	return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), l.Close())
 }
 
-func (l *Log) levelFile(level int) string {
-	return filepath.Join(l.dir, [2]string{"hashes-", "quads-"}[level%2]+strconv.Itoa(level/2))
-}
+func (l *Log) levelFile(level int) string { return filepath.Join(l.dir, "level-"+strconv.Itoa(level)) }
 
 func (l *Log) addLevel() error {
 	c, err := openColumn(l.levelFile(len(l.hashes)), int64(len(directory.Hash{})))
@@ -150,7 +145,7 @@ func (l *Log) Reset(tree Tree) error {
 		return nil
 	}
 
-	if root, err := l.reader().root(tree.Size); err != nil || root != tree.Root {
+	if root, err := tlog.TreeHash(int64(tree.Size), l.reader()); err != nil || directory.Hash(root) != tree.Root {
 		l.have = 0
 	}
 
@@ -366,8 +361,8 @@ func (l *Log) finishFill(tree Tree) error {
 		return ErrIncomplete // reset meanwhile
 	}
 
-	root, err := l.reader().root(tree.Size)
-	if err == nil && root != tree.Root {
+	root, err := tlog.TreeHash(int64(tree.Size), l.reader())
+	if err == nil && directory.Hash(root) != tree.Root {
 		err = ErrOther
 	}
 

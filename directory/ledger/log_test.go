@@ -286,7 +286,7 @@ func TestAStartReadsNoFullTile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for file, full := range map[string]int64{"entries": size * 35, "hashes-0": (size - 5) * 32} {
+	for file, full := range map[string]int64{"entries": size * 35, "level-0": (size - 5) * 32} {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -348,42 +348,36 @@ func TestALogIsFilledFromElsewhere(t *testing.T) {
 	}
 }
 
-// Earlier releases had every second column alone.
+// A lost or short column is made anew from the entries.
 //
-// Requirement: LOG-022
-func TestMissingColumnsAreMadeFromThoseBelow(t *testing.T) {
-	dir := t.TempDir()
-	log := open(t, dir)
-	reset(t, log, ledger.Tree{})
-	log.Append(entries(0, 3000)...)
+// Requirement: LOG-004
+func TestAMissingColumnIsMadeFromTheEntries(t *testing.T) {
+	for name, lose := range map[string]func(file string) error{
+		"lost": os.Remove, "short": func(file string) error { return os.Truncate(file, 96) },
+	} {
+		dir := t.TempDir()
+		log := open(t, dir)
+		reset(t, log, ledger.Tree{})
+		log.Append(entries(0, 3000)...)
 
-	if err := errors.Join(log.Sync(), log.Close()); err != nil {
-		t.Fatal(err)
-	}
+		if err := errors.Join(log.Sync(), log.Close(), lose(filepath.Join(dir, "level-1"))); err != nil {
+			t.Fatal(err)
+		}
 
-	quads, err := filepath.Glob(filepath.Join(dir, "quads-*"))
-	if err != nil || len(quads) != 3 {
-		t.Fatalf("the columns %v, %v", quads, err)
-	}
+		log = open(t, dir)
+		reset(t, log, treeOf(3000))
 
-	// The file of a release that went back and forth ends early.
-	if err := os.Truncate(quads[1], 96); err != nil {
-		t.Fatal(err)
-	}
+		if _, err := log.Prove(treeOf(3000), 2000); !errors.Is(err, ledger.ErrIncomplete) {
+			t.Errorf("%s: proven without a column: %v", name, err)
+		}
 
-	if err := errors.Join(os.Remove(quads[0]), os.Remove(quads[2])); err != nil {
-		t.Fatal(err)
-	}
+		if err := log.Fill(treeOf(3000), log.Local); err != nil {
+			t.Fatal(name, err)
+		}
 
-	log = open(t, dir)
-	reset(t, log, treeOf(3000))
-
-	if from, missing := log.Missing(); missing {
-		t.Errorf("entries from %d on are missing", from)
-	}
-
-	if _, err := log.Prove(treeOf(3000), 2000); err != nil {
-		t.Error(err)
+		if _, err := log.Prove(treeOf(3000), 2000); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -396,7 +390,7 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 	reset(t, log, ledger.Tree{})
 
 	// The 16th entry completes the first hash of this level, whose file can't be opened.
-	level := filepath.Join(dir, "hashes-1")
+	level := filepath.Join(dir, "level-2")
 	if err := os.Mkdir(level, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +420,7 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 
 // Requirement: LOG-004
 func TestWhatIsDamagedIsNotServed(t *testing.T) {
-	for _, file := range []string{"entries", "hashes-0", "quads-0", "hashes-1", "hashes-2"} {
+	for _, file := range []string{"entries", "level-0", "level-1", "level-2", "level-4"} {
 		dir := t.TempDir()
 		log := open(t, dir)
 		reset(t, log, ledger.Tree{})
@@ -449,7 +443,7 @@ func TestWhatIsDamagedIsNotServed(t *testing.T) {
 		tree := treeOf(3000)
 
 		_, tile := log.Tile(tree, 0, 0, 256)
-		if file == "hashes-2" { // of no tile of level 0 but through the root
+		if file == "level-4" { // of no tile of level 0 but through the root
 			_, tile = log.Tile(tree, 1, 0, 11)
 		}
 

@@ -3,7 +3,6 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"strconv"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -61,72 +60,23 @@ func (r hashReader) node(level int, n uint64) (tlog.Hash, error) {
 	return treeOf(run), nil
 }
 
-// edge returns the root of the leaves of [from, to), from which on there are at most 1<<top of them: the right edge
-// of a tree.
-func (r hashReader) edge(from, to uint64, top int) (h tlog.Hash, err error) {
-	for end := to; end > from; {
-		level := min(bits.TrailingZeros64(end), top)
+// ReadHashes implements tlog.HashReader.
+func (r hashReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
 
-		left, err := r.node(level, end>>level-1)
-		if err != nil {
-			return h, err
-		}
+	for i, index := range indexes {
+		level, n := tlog.SplitStoredHashIndex(index)
 
-		if end == to {
-			h = left
-		} else {
-			h = tlog.NodeHash(left, h)
-		}
-
-		end -= 1 << level
-	}
-
-	return h, nil
-}
-
-// root returns the root of the tree of the first leaves.
-func (r hashReader) root(size uint64) (directory.Hash, error) {
-	if size == 0 {
-		return directory.HashOf(nil), nil
-	}
-
-	h, err := r.edge(0, size, 64)
-
-	return directory.Hash(h), err
-}
-
-// path returns the hashes from a leaf's sibling up to the root of a tree (RFC 6962, 2.1.1). It is written out here
-// because the library asks for more than twice the time.
-func (r hashReader) path(index, size uint64) (path []tlog.Hash, err error) {
-	// The leaf and the tree's last one part at this level: below it all subtrees beside the path are complete.
-	parts := bits.Len64(index^(size-1)) - 1
-
-	levels := bits.Len64(size - 1)
-	path = make([]tlog.Hash, 0, levels)
-
-	for level := range levels {
-		var sibling tlog.Hash
-
-		switch n := index >> level; {
-		case level == parts:
-			sibling, err = r.edge((n+1)<<level, size, level)
-		case n&1 == 1 || level < parts:
-			sibling, err = r.node(level, n^1)
-		default:
-			continue // the right edge has no sibling here
-		}
-
-		if err != nil {
+		var err error
+		if hashes[i], err = r.node(level, uint64(n)); err != nil {
 			return nil, err
 		}
-
-		path = append(path, sibling)
 	}
 
-	return path, nil
+	return hashes, nil
 }
 
-// A group is the fanout values of a column that complete one of the next. The hashes of a path that come
+// A group is the fanout values of a column that complete one of the next. The hashes of a proof that come
 // from one column are mostly of one group, so that it is read once.
 type group struct {
 	first, n uint64
@@ -286,7 +236,7 @@ func (l *Log) Prove(tree Tree, index uint64) (path []directory.Hash, err error) 
 	}
 
 	err = l.read(tree, func(r hashReader) error {
-		proof, err := r.path(index, tree.Size)
+		proof, err := tlog.ProveRecord(int64(tree.Size), int64(index), r)
 		if err != nil {
 			return err
 		}
@@ -331,8 +281,14 @@ func (l *Log) Root(tree Tree, size uint64) (root directory.Hash, err error) {
 		return root, ErrNoTile
 	}
 
-	err = l.read(tree, func(r hashReader) (err error) {
-		root, err = r.root(size)
+	if size == 0 {
+		return directory.HashOf(nil), nil
+	}
+
+	err = l.read(tree, func(r hashReader) error {
+		h, err := tlog.TreeHash(int64(size), r)
+		root = directory.Hash(h)
+
 		return err
 	})
 
