@@ -134,7 +134,7 @@ func TestComparingIsBounded(t *testing.T) {
 	})
 }
 
-// A new key document is compared with all other domains, because one that is behind has none that contradicts it.
+// A new key document is compared with up to 16 other domains, because those that are behind have an older one.
 //
 // Requirement: MESH-022
 func TestKeyDocumentsAreComparedWithAllDomains(t *testing.T) {

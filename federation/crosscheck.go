@@ -37,8 +37,7 @@ func (fl *follower) crossFeed(ctx context.Context, origin *replica.Origin, feed 
 	})
 
 	if feed == &origin.Mesh {
-		// A domain that is behind has an older key document, which shows nothing of a new one. So that is compared
-		// with more domains.
+		// A new key document is compared with more domains, because those that are behind have an older one.
 		most := crossDomains
 		if done.domains.Keys != now.Keys {
 			most = crossTries

@@ -60,7 +60,7 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 		cancel()
 
 		if errors.Is(err, mirror.ErrDiscontinued) { // an alarm, and no conviction
-			m.cfg.Logger.Error("the ledger of a peer does not continue the one that it has shown before",
+			m.cfg.Logger.Error("the ledger of a peer differs from the one that it has shown before, or to another peer",
 				"origin", origin.Domain.Name(), "err", err)
 		}
 

@@ -207,7 +207,7 @@ func TestWhatACallerSees(t *testing.T) {
 		"a tool":                     {tool, hidden, true, true, false, false},
 		"another":                    {directorytest.Bob, later, false, true, true, false},
 		"another, hidden":            {directorytest.Bob, hidden, false, false, false, false},
-		"nobody":                     {directory.Identity{}, later, false, true, true, false},
+		"anonymous":                  {directory.Identity{}, later, false, true, true, false},
 		"the owner, in another mesh": {directorytest.Ada, foreign, false, true, true, false},
 	} {
 		call := &request.Call{Identity: x.caller}

@@ -121,7 +121,7 @@ type Lifetimes struct {
 	// Credentials is how many lifetimes of its registrant's credential a registration is
 	// granted at most (jimenez 8.2); 0 is any number.
 	Credentials uint32
-	// Callers returns bounds of some callers in place of Min; nil is none.
+	// Callers returns bounds of some callers in place of Min; nil means no other bounds.
 	Callers func() []admission.CallerLimits
 }
 

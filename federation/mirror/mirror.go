@@ -302,24 +302,32 @@ func (m *Mirrors) Compare(ctx context.Context, origin spiffeid.TrustDomain, epoc
 	hash := sha256.Sum256([]byte(directory.LogName(origin, epoch)))
 
 	note, err := m.verified(ctx, origin, epoch, witness, "/witness/"+hex.EncodeToString(hash[:])+"/checkpoint")
-	if err != nil {
-		return fmt.Errorf("compare the ledger of %s with %s: %w", origin.Name(), witness.Base, err)
+	if err == nil {
+		err = m.compare(origin, epoch, note)
 	}
 
+	if err != nil {
+		return fmt.Errorf("compare the ledger of %s with what %s has cosigned: %w", origin.Name(), witness.Base, err)
+	}
+
+	return nil
+}
+
+func (m *Mirrors) compare(origin spiffeid.TrustDomain, epoch uint64, note *checkpoint.Note) error {
 	c := m.of(origin)
 
-	switch at, log, tree := c.at(); {
-	case at != epoch || note.Size > tree.Size:
+	at, log, tree := c.at()
+	if at != epoch || note.Size > tree.Size {
 		return nil
-	case note.Size == tree.Size && note.Root != tree.Root:
-		if held := c.held(); held != nil && held.Size == note.Size {
-			m.cfg.Forked(origin, held.String(), note.String())
-		}
-
-		return ErrDiscontinued
-	default:
-		return begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
 	}
+
+	err := begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
+
+	if held := c.held(); errors.Is(err, ErrDiscontinued) && held != nil && held.Size == note.Size {
+		m.cfg.Forked(origin, held.String(), note.String())
+	}
+
+	return err
 }
 
 // newest asks a node of the origin for its checkpoint, and verifies it.
@@ -496,18 +504,24 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	return c.keep(m, origin, note)
 }
 
-// begins returns an error unless a smaller tree is the beginning of the log's tree.
+// begins returns an error unless a smaller tree is the beginning of the log's tree. A copy that is damaged is
+// ledger.ErrIncomplete, which says nothing of the origin.
 func begins(log *ledger.Log, tree, smaller ledger.Tree) error {
 	if smaller.Size == 0 {
 		return nil
 	}
 
-	root, err := log.Root(tree, smaller.Size)
-	if err == nil && root != smaller.Root {
-		err = ErrDiscontinued
+	proof, err := log.Consistency(tree, smaller.Size)
+	if err != nil {
+		return err
 	}
 
-	return err
+	after := checkpoint.Checkpoint{Size: tree.Size, Root: tree.Root}
+	if after.Extends(checkpoint.Checkpoint{Size: smaller.Size, Root: smaller.Root}, proof) != nil {
+		return ErrDiscontinued
+	}
+
+	return nil
 }
 
 // fill gets the entries up to a tree: all from one node, and at a second try from the first one on.

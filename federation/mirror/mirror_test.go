@@ -274,7 +274,7 @@ func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es0]"))
+	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es01]"))
 	if err != nil || len(files) != 3 {
 		t.Fatal(files, err)
 	}
@@ -610,18 +610,26 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 //
 // Requirement: SEC-019
 func TestADamagedCopyAccusesNoPeer(t *testing.T) {
-	f := newFollower(t, t.TempDir(), newOrigin(1000))
-	if err := f.follow(t); err != nil {
+	f := newFollower(t, t.TempDir(), newOrigin(1000), newOrigin(601))
+	if err := f.Follow(t.Context(), beta, epoch, []protocol.Node{{Domain: beta, Base: "https://n0"}}); err != nil {
 		t.Fatal(err)
 	}
 
-	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "entries"))
-	if err != nil || len(files) != 1 {
+	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[s0]"))
+	if err != nil || len(files) != 2 {
 		t.Fatal(files, err)
 	}
 
-	if err := os.Truncate(files[0], 0); err != nil {
-		t.Fatal(err)
+	// Zeros take the place of the hashes, and nothing that of the entries.
+	for i, size := range []int64{0, 768 * 32} {
+		if err := errors.Join(os.Truncate(files[i], 0), os.Truncate(files[i], size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := f.Compare(t.Context(), beta, epoch, protocol.Node{Base: "https://n1"}); err == nil ||
+		errors.Is(err, mirror.ErrDiscontinued) {
+		t.Errorf("what another domain has cosigned: %v", err)
 	}
 
 	if lacks, err := f.Lacks(beta, 7, statement(7)); lacks || err == nil {
