@@ -125,14 +125,16 @@ func startServer(n *Node, ln net.Listener) error {
 		return err
 	}
 
-	// Shutdown waits for pending answers. Long polls and streams would outlast its bound, so these functions end them
-	// when it begins.
-	n.server.RegisterOnShutdown(n.mesh.Drain)
-	n.server.RegisterOnShutdown(n.face.Drain)
+	// Shutdown waits for pending answers. Long polls and streams would outlast its bound, so they are ended when it
+	// begins. The API is first, so that it logs none of them as a fault.
+	n.server.RegisterOnShutdown(func() {
+		n.face.Drain()
+		n.mesh.Drain()
 
-	if n.gateway != nil {
-		n.server.RegisterOnShutdown(n.gateway.Drain)
-	}
+		if n.gateway != nil {
+			n.gateway.Drain()
+		}
+	})
 
 	limits := &n.cfg.Limits
 	n.serve(apiListener, n.server, n.limited(apiListener, ln, limits.Connections, limits.ConnectionsPerAddress))
