@@ -23,11 +23,9 @@ type Config struct {
 	// on. It changes immediately after their answers do; decisions of another generation are
 	// discarded. Nil never changes.
 	Generation func() uint64
-	// Verification returns how far the origin of an entry is verified. The default is Local
-	// for the view's own domain and Verified for others.
-	Verification func(*directory.Entry) Verification
-	// Trust returns the component policy of an entry, 0 to 1. The default is 1.
-	Trust func(*directory.Entry) float64
+	// Logged returns where a registration's statement is in its origin's ledger; false if that is not
+	// known, or was not verified here. Nil knows no ledger.
+	Logged func(*directory.Entry) (directory.Inclusion, bool)
 	// Embedder is a source of vectors; nil ranks by words alone. It receives the text of every
 	// query and of every registration, hidden ones included.
 	Embedder   Embedder
@@ -57,25 +55,14 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, errors.New("a finder needs a view")
 	}
 
-	own := cfg.View.Domain()
 	if cfg.Class == nil {
 		cfg.Class = func(e *directory.Entry) string {
 			return strings.Join([]string{e.Origin.Name(), e.Owner.String(), e.Visibility.String(), e.Agent}, "\x00")
 		}
 	}
 
-	if cfg.Verification == nil {
-		cfg.Verification = func(e *directory.Entry) Verification {
-			if e.Origin == own {
-				return Local
-			}
-
-			return Verified
-		}
-	}
-
-	if cfg.Trust == nil {
-		cfg.Trust = func(*directory.Entry) float64 { return 1 }
+	if cfg.Logged == nil {
+		cfg.Logged = func(*directory.Entry) (at directory.Inclusion, ok bool) { return at, false }
 	}
 
 	if cfg.Generation == nil {

@@ -236,13 +236,29 @@ func (f *Finder) late(query *Query, entry *directory.Entry, status string, now t
 		return hidden // by a hash that another owner has
 	case constraints.MaxAge >= 0 && ageOf(entry, now) > constraints.MaxAge:
 		return "max_results_age_seconds"
-	case f.cfg.Verification(entry) < constraints.MinVerification:
+	case constraints.MinVerification > Pending && f.verificationOf(entry) < constraints.MinVerification:
 		return "min_verification"
 	case query.Where != nil:
 		return query.Where(kinds.Redact(entry, f.cfg.redaction))
 	}
 
 	return ""
+}
+
+// verificationOf returns how far this node has verified the origin of an entry.
+func (f *Finder) verificationOf(entry *directory.Entry) Verification {
+	if entry.Origin == f.cfg.View.Domain() {
+		return Local
+	}
+
+	switch at, logged := f.cfg.Logged(entry); {
+	case logged && at.Witnesses != nil:
+		return Witnessed
+	case logged:
+		return Logged
+	default:
+		return Verified
+	}
 }
 
 // hidden is the reason that no caller sees.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
@@ -143,6 +145,39 @@ func TestAgeAndVerificationAreHardFilters(t *testing.T) {
 	res = w.ask(`{"query":"route","constraints":{"max_results_age_seconds":3600}}`)
 	if res.Excluded["max_results_age_seconds"] != 1 {
 		t.Errorf("excluded %v", res.Excluded)
+	}
+}
+
+// The ledgers of the origins decide how far a registration of another domain is verified; those of the
+// own domain need none.
+//
+// Requirement: XU-051
+func TestVerificationIsByTheLedgers(t *testing.T) {
+	ledgers := func(cfg *discovery.Config) {
+		cfg.Logged = func(e *directory.Entry) (at directory.Inclusion, ok bool) {
+			if e.Agent == "witnessed" {
+				at.Witnesses = &directory.Witnesses{}
+			}
+
+			return at, e.Agent != "verified"
+		}
+	}
+	route := func(name string, origin spiffeid.TrustDomain) agent {
+		return agent{name: name, description: "Plans a route.", origin: origin}
+	}
+
+	w := newWorld(t, ledgers, route("own", alpha), route("verified", beta), route("logged", beta),
+		route("witnessed", beta))
+	for least, want := range map[string][]string{
+		"pending":   {"logged", "own", "verified", "witnessed"},
+		"verified":  {"logged", "own", "verified", "witnessed"},
+		"logged":    {"logged", "own", "witnessed"},
+		"witnessed": {"own", "witnessed"},
+	} {
+		res := w.ask(fmt.Sprintf(`{"query":"route","constraints":{"min_verification":%q}}`, least))
+		if got := slices.Sorted(slices.Values(names(res))); !slices.Equal(got, want) {
+			t.Errorf("%s finds %q, want %q", least, got, want)
+		}
 	}
 }
 

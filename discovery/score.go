@@ -97,7 +97,7 @@ func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, i
 		Example:   t.scan.example,
 		Protocol:  protocolOf(projection, t.query.Request.Protocols),
 		Freshness: freshnessOf(entry, t.now),
-		Policy:    t.finder.policy(entry, indexed.flags),
+		Policy:    policyOf(indexed.flags),
 	}
 	candidate.lexical, candidate.covers = candidate.Components.Context, t.covers()
 	candidate.Score = t.finder.cfg.Weights.Score(candidate.Components)
@@ -307,15 +307,13 @@ func protocolOf(p *directory.Projection, asked []string) float64 {
 // flaggedPolicy is the component policy of a flagged registration.
 const flaggedPolicy = .1
 
-// policy returns the component policy: the configured trust, and a tenth of it for a
-// registration that is written for rankers.
-func (f *Finder) policy(e *directory.Entry, flags content.Flags) float64 {
-	p := min(max(f.cfg.Trust(e), 0), 1)
+// policyOf returns the component policy: a tenth for a registration that is written for rankers.
+func policyOf(flags content.Flags) float64 {
 	if flags&content.SpamFlags != 0 {
-		p *= flaggedPolicy
+		return flaggedPolicy
 	}
 
-	return p
+	return 1
 }
 
 // shown returns the projection by which a candidate is searched.

@@ -147,7 +147,7 @@ func (n *Node) wireDiscovery() error {
 	d := &n.cfg.Discovery
 
 	cfg := discovery.Config{View: n.view, Panics: n.panics, Class: n.policy.Class, Generation: n.policy.Generation,
-		Weights: discovery.Weights(d.Weights)}
+		Logged: n.logged, Weights: discovery.Weights(d.Weights)}
 	for i, file := range d.Taxonomies {
 		t, err := config.LoadTaxonomy(file)
 		if err != nil {

@@ -372,6 +372,13 @@ func TestAPeerProvesInclusion(t *testing.T) {
 			return err
 		})
 
+		// Ranked queries judge it by the same ledger.
+		found := exchangeOf(t, beta.HTTP("/client/reader"), beta.URL(), http.MethodPost, "/discovery/query",
+			`{"query":"ada","constraints":{"min_verification":"witnessed"}}`)
+		if !strings.Contains(string(found.body), a.RID) {
+			t.Errorf("a query for witnessed agents at beta: %d %s", found.status, found.body)
+		}
+
 		record, err := file(beta, "/ad/r/alpha.test/"+a.RID+"/record")
 		must(t, err)
 
