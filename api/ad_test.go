@@ -47,6 +47,24 @@ func TestDefaultReadsEndWithTheirAge(t *testing.T) {
 	}
 }
 
+// A node that has not caught up with its own domain answers what is of other domains alone, on every
+// surface.
+func TestOtherDomainsAreReadBeforeTheOwnIsCaughtUp(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) { cfg.CaughtUp = func() bool { return false } },
+		entry(t, beta, rid(1), "one", 1, aDocument))
+
+	for target, want := range map[string]int{
+		"/ad/l": 503, "/ad/l?origin=beta.test": 200, "/ad/l?origin=alpha.test": 503,
+		"/agents": 503, "/agents?origin=beta.test": 200, "/agents?origin=alpha.test": 503,
+		"/ad/watch?scope=all": 503, "/ad/r/one": 503, "/ad/r/beta.test/" + rid(1): 200,
+		"/agents/one?origin=beta.test": 503, // a filter of lists alone
+	} {
+		if resp := ask(t, s, "", "GET", target, ""); resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", target, resp.StatusCode, want)
+		}
+	}
+}
+
 // What policy hides isn't there, but for its owner and commissioning tools: not by
 // rid or name, not for a condition, not in a page's count.
 //

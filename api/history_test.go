@@ -97,6 +97,19 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		t.Errorf("from whom the description is withheld, gets %d %s", status, body)
 	}
 
+	// The statement of another domain is shown as policy shows its registration.
+	far := entry(t, beta, rid(4), "far", 17, `{"base":"https://b.example/","description":"a secret of far"}`)
+	mirrors := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Past, cfg.Policy = pastOf(far, far, true), policy
+	}, far)
+
+	if status, body := get(mirrors, "/agent/bob", "beta.test/"+rid(4)); status != 200 ||
+		strings.Contains(body, "secret") || !strings.Contains(body, `"redacted":true`) {
+		t.Errorf("of another domain's, gets %d %s", status, body)
+	}
+
 	// The registration before it had another owner and has ended: its rid is for those who may see its history.
 	before := entry(t, alpha, rid(3), "one", 200, `{"base":"https://a.example/0"}`)
 	followed := newTestServer(t, func(cfg *Config) {

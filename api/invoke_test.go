@@ -52,8 +52,12 @@ func TestInvoke(t *testing.T) {
 	secret := entry(t, alpha, "01JWNTC0000000000000000AD2", "secret", 2, invocable)
 	reserved := entry(t, alpha, "01JWNTC0000000000000000AD3", "reserved", 3, invocable)
 
+	withheld, policy := directory.Withhold("description"), newPartPolicy(directory.Redaction{})
+	policy.set(partRules{sight: withheld, hidden: "secret"})
+
 	var in invoke.Request
 	s := newTestServer(t, func(cfg *Config) {
+		cfg.Policy = policy
 		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json",
 			Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) {
 			in = got
@@ -71,7 +75,7 @@ func TestInvoke(t *testing.T) {
 	}
 
 	if in.Operation != "translate" || in.Key != "k" || !in.Stream || string(in.Body) != `{"a":1}` ||
-		in.Caller.IsZero() {
+		in.Caller.IsZero() || in.Redaction != withheld {
 		t.Errorf("asked for %+v", in)
 	}
 

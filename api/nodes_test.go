@@ -42,6 +42,10 @@ func TestAnswersNameTheDomainsTheyLeaveOut(t *testing.T) {
 			}
 		}
 	}
+
+	if got := use(t, s, "/agent/ada", "lookup_agents", `{}`).Meta["Roster-Without"]; got != "beta.test, gamma.test" {
+		t.Errorf("the tool lookup_agents: %v", got)
+	}
 }
 
 // A node names the others to callers of its own domain who ask, on every route that knows

@@ -193,11 +193,24 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 		}
 	}
 
-	wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof", ""), 403)
-	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof", ""), 200)
-	wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof?format=staple", ""), 403)
-	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof?format=staple", ""), 200)
+	for format, toOwner := range map[string]int{"": 200, "?format=staple": 200, "?format=tlog-proof": 404} {
+		wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof"+format, ""), 403)
+		wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof"+format, ""), toOwner)
+	}
+
 	wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof?format=other", ""), 400)
+
+	// The choice between the registrations of two domains shows no more of them.
+	const twin = `{"base":"https://twin.example/","description":"canary"}`
+
+	several := partServerWith(t, newPartPolicy(noCanary), "canary", owner, time.Now(),
+		entry(t, beta, rid(1), "twin", 7, twin), entry(t, gamma, rid(2), "twin", 8, twin))
+
+	choice := ask(t, several, reader, "GET", "/ad/r/twin", "")
+	if body := textOf(t, choice); choice.StatusCode != 300 || strings.Contains(body, "canary") ||
+		strings.Contains(body, "agent/ada") || !strings.Contains(body, `"redacted":true`) {
+		t.Errorf("a name that two domains have: %d %s", choice.StatusCode, body)
+	}
 
 	for _, filter := range []string{"cap_name=canary", "cap_name=can*", "tag=canary", "cap_type=tool"} {
 		if body := textOf(t, ask(t, s, reader, "GET", "/ad/l?"+filter, "")); strings.Contains(body, "planner") ||
@@ -245,6 +258,50 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 		r := use(t, s, reader, tool, arguments)
 		if text := string(response.Encode(r)); strings.Contains(text, "canary") || !strings.Contains(text, "redacted") {
 			t.Errorf("%s: %s", tool, text)
+		}
+	}
+}
+
+// Whoever sees a registration whole learns who registered it, except for callers without an identity.
+//
+// Requirement: SEC-008
+func TestStrangersLearnNoRegistrant(t *testing.T) {
+	s := partServer(t, newPartPolicy(directory.Redaction{}))
+
+	for _, q := range []struct{ method, path, body string }{
+		{"GET", "/ad/l", ""}, {"GET", "/ad/r/planner", ""}, {"GET", "/agents", ""}, {"GET", "/agents/planner", ""},
+		{"GET", "/discovery/agents/planner", ""}, {"POST", "/agents/search", `{}`},
+		{"POST", "/discovery/query", `{"query":"travelling"}`},
+	} {
+		for caller, learns := range map[string]bool{"": false, "/client/reader": true} {
+			body := textOf(t, ask(t, s, caller, q.method, q.path, q.body))
+			if !strings.Contains(body, "planner") || strings.Contains(body, "agent/ada") != learns {
+				t.Errorf("%s %s by %q: %s", q.method, q.path, caller, body)
+			}
+		}
+	}
+}
+
+// The identity to which a registration is offered sees all of it while it may accept: until the
+// registration changes.
+//
+// Requirement: TRUST-008
+func TestAnOfferShowsTheWhole(t *testing.T) {
+	planner := entry(t, alpha, rid(1), "planner", 5, `{"base":"https://plan.example/","description":"canary"}`)
+
+	for _, changed := range []bool{false, true} {
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Policy = newPartPolicy(noCanary)
+			cfg.Registry = cutOff{offer: directory.Offer{
+				RID: planner.RID, Owner: planner.Owner, To: identity("/agent/bob"), Changed: changed,
+			}}
+		}, planner)
+
+		for caller, offered := range map[string]bool{"/agent/bob": true, "/agent/eve": false} {
+			body := textOf(t, ask(t, s, caller, "GET", "/ad/r/planner", ""))
+			if strings.Contains(body, "canary") != (offered && !changed) {
+				t.Errorf("%s, of an offer to bob that has changed (%t), sees %s", caller, changed, body)
+			}
 		}
 	}
 }

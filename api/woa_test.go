@@ -90,9 +90,14 @@ func TestWoAWithoutGateway(t *testing.T) {
 	same(t, "the document", body, parse(t, []byte(`{"woa_version":"1","agents":[],"transports":{}}`)))
 
 	unsettled := func(cfg *Config) { frontAll(cfg); cfg.CaughtUp = func() bool { return false } }
-	wantStatus(t, ask(t, newTestServer(t, unsettled, one), "", "GET", catalog.WebOfAgentsPath, ""), 503)
 	alone := func(cfg *Config) { frontAll(cfg); cfg.Registry = cutOff{heard: time.Hour} }
-	wantStatus(t, ask(t, newTestServer(t, alone, one), "", "GET", catalog.WebOfAgentsPath, ""), 503)
+
+	for _, ignorant := range []func(*Config){unsettled, alone} {
+		for _, filter := range []string{"", "?agent=one"} {
+			s := newTestServer(t, ignorant, one)
+			wantStatus(t, ask(t, s, "", "GET", catalog.WebOfAgentsPath+filter, ""), 503)
+		}
+	}
 }
 
 // Requirement: WOA-033

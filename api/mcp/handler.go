@@ -238,10 +238,9 @@ func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*clie
 		return nil, directory.Refuse(directory.BadRequest, "the arguments don't make a valid request: %w", err)
 	}
 
-	// Limits and certificates are those of the connection on which the tool was called.
+	// Limits are those of the address from which the tool was called.
 	r.RequestURI = toolRequest.target
 	r.RemoteAddr = call.RemoteAddr
-	r.TLS = call.TLS
 	r.Header.Set("X-Request-Id", call.RequestID)
 
 	if len(toolRequest.body) > 0 {
