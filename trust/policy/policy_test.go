@@ -363,6 +363,21 @@ func TestClassDecidesReading(t *testing.T) {
 			t.Errorf("%s: there are %d classes, want %d", name, len(first), classes)
 		}
 	}
+
+	// What a stream to the reader's domain holds may depend on the document.
+	p, err := Parse("test.cedar", append(slices.Clone(shippedText), `
+		@id("open") permit (principal is Peer, action == Action::"export", resource)
+		when { resource.tags.contains("open") };`...), alpha)
+	must(t, err)
+
+	open, closed := entryOf(t, alpha, mesh), entryOf(t, alpha, mesh)
+	open.RID, closed.RID = directory.NewRID(1, [10]byte{1}), directory.NewRID(1, [10]byte{2})
+	open.Packed = directory.Pack(open.Document, &directory.Projection{Tags: []string{"open"}})
+
+	bob := identity(t, "spiffe://beta.test/agent/bob")
+	if !p.Read(bob, open).Allow || p.Read(bob, closed).Allow || p.Class(open) == p.Class(closed) {
+		t.Error("a document that is exported is of one class with another that is not")
+	}
 }
 
 // Permits with members let these be seen together, and forbids with members take
@@ -440,6 +455,8 @@ func TestPolicyNamesMembers(t *testing.T) {
 // who waits for other answers is told.
 func TestPolicyIsReconsidered(t *testing.T) {
 	p := mustPolicy(t, "shipped")
+	must(t, p.Set(shippedText, 7))
+
 	exported := false
 	p.Exports(func(spiffeid.TrustDomain) bool { return exported })
 	bob, e := identity(t, "spiffe://beta.test/agent/bob"), entryOf(t, alpha, mesh)
@@ -458,8 +475,13 @@ func TestPolicyIsReconsidered(t *testing.T) {
 		t.Error("nobody is told")
 	}
 
-	if p.Generation() == generation || !p.Read(bob, e).Allow || p.Version() != 0 {
+	if p.Generation() == generation || !p.Read(bob, e).Allow || p.Version() != 7 {
 		t.Errorf("generation %d, version %d", p.Generation(), p.Version())
+	}
+
+	// A proposed text is judged by the same exports.
+	if next, err := p.With("next.cedar", shippedText); err != nil || !next.Read(bob, e).Allow {
+		t.Errorf("by a proposed text a peer's identity doesn't see what is exported: %v", err)
 	}
 }
 
@@ -634,15 +656,35 @@ func TestARenewalIsDecidedAsARegistration(t *testing.T) {
 		@id("payments") forbid (principal, action == Action::"register", resource)
 		when { resource.tags.contains("payment") };`), 8))
 
-	for tag, want := range map[string]bool{"payment": false, "other": true} {
+	for _, row := range []struct {
+		rid       byte
+		statement uint64
+		tag       string
+		want      bool
+	}{{1, 1, "payment", false}, {1, 2, "other", true}, {2, 1, "other", true}} {
 		e := *e
-		e.RID = directory.NewRID(1, [10]byte{tag[0]})
-		e.Packed = directory.Pack(e.Document, &directory.Projection{Name: e.Agent, Tags: []string{tag}})
+		e.RID, e.Statement = directory.NewRID(1, [10]byte{row.rid}), row.statement
+		e.Packed = directory.Pack(e.Document, &directory.Projection{Name: e.Agent, Tags: []string{row.tag}})
 
 		for range 2 { // decided, and remembered
-			if got := p.Renew(&e).Allow; got != want {
-				t.Errorf("with the tag %s: %v", tag, got)
+			if got := p.Renew(&e).Allow; got != row.want {
+				t.Errorf("%+v: %v", row, got)
 			}
+		}
+	}
+
+	must(t, p.Set([]byte(string(shippedText)+`
+		@id("home") forbid (principal, action == Action::"register", resource)
+		when { resource.visibility == "mesh" };`), 9))
+
+	for _, home := range []bool{false, true} {
+		e := *e
+		if home {
+			e.Visibility = directory.Visibility{}
+		}
+
+		if got := p.Renew(&e).Allow; got != home {
+			t.Errorf("with visibility %s: %v", e.Visibility, got)
 		}
 	}
 }
