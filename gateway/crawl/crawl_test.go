@@ -257,6 +257,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 		w.Header().Set("Cache-Control", "public, max-age=300")
 
 		if r.Header.Get("If-None-Match") == `"one"` {
+			w.Header().Set("Cache-Control", "public, max-age=600")
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
@@ -281,7 +282,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 	}
 
 	second, err := crawl.Fetch(t.Context(), g, at, first)
-	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 {
+	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 || second.Fresh != 10*time.Minute {
 		t.Fatalf("%+v, %v", second, err)
 	}
 

@@ -112,10 +112,6 @@ func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 	case <-soon:
 	}
 
-	if wait <= fetchAgain {
-		return
-	}
-
 	select {
 	case <-ctx.Done():
 	case <-late:
