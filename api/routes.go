@@ -139,6 +139,7 @@ func (s *Server) optionalRoutes() (routes []route) {
 	if s.cfg.Federation != nil {
 		federation := passTo(s.cfg.Federation)
 		routes = append(routes,
+			route{"GET", "/federation/v1/checkpoint", node, quiet, federation},
 			route{"GET", "/federation/v1/heads", node, quiet, federation},
 			route{"GET", "/federation/v1/keys", node, quiet, federation},
 			route{"GET", "/federation/v1/pages", node, quiet, federation},

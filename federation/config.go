@@ -63,7 +63,10 @@ type Config struct {
 	Keys    Keyring
 	// LogKeys returns the keys that may sign checkpoints of an origin's present ledger; nil follows
 	// no ledgers.
-	LogKeys  func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
+	LogKeys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
+	// Cosigned returns the last checkpoint of a log that the domain has cosigned, empty if there is none; nil is
+	// none.
+	Cosigned func(log string) (note string)
 	View     *index.View
 	Peerings func() []directory.Peering // the domain's replicated peerings
 	// Member reports whether a node of the own domain is a member of it; nil accepts all.
@@ -151,6 +154,10 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.Doubted == nil {
 		c.Doubted = func(spiffeid.TrustDomain, Doubtful) {}
+	}
+
+	if c.Cosigned == nil {
+		c.Cosigned = func(string) string { return "" }
 	}
 
 	if c.MemoryInUse == nil {

@@ -3,10 +3,13 @@ package federation
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"path/filepath"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -78,23 +81,50 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// compareLedger compares the copy of an origin's ledger with what another of its peers has cosigned. One is
-// asked each time, by chance: all of them compare.
+// compareLedger compares the copy of an origin's ledger with what this domain has cosigned of it, and with the copies
+// of another node of the domain and of a node of another peer: the origin may show each of them another ledger. The
+// nodes are asked by chance, one of each kind each time: all of them compare.
 func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64) error {
-	others := m.peers.others(origin)
-	if len(others) == 0 {
-		return nil
+	notes := map[string]string{"this domain's witness": m.cfg.Cosigned(directory.LogName(origin, epoch))} // by whose
+
+	asked := m.peers.siblings(1)
+	if others := m.peers.others(origin); len(others) > 0 {
+		asked = append(asked, others[0])
 	}
 
-	err := m.mirrors.Compare(ctx, origin, epoch, others[0])
-	if err != nil && !errors.Is(err, mirror.ErrDiscontinued) {
-		// A peer that is no witness of this ledger, or is away, says nothing against it.
-		m.cfg.Logger.Debug("comparing a ledger failed", "origin", origin.Name(), "err", err)
+	for _, node := range asked {
+		note, err := m.askCheckpoint(ctx, origin, node)
+		if err != nil { // a node that follows no ledger, or is away, says nothing against it
+			m.cfg.Logger.Debug("asking for a checkpoint failed", "origin", origin.Name(), "node", node.Base, "err", err)
+		}
 
-		return nil
+		notes[node.Base] = note
 	}
 
-	return err
+	var found error
+
+	for by, note := range notes {
+		if note == "" {
+			continue
+		}
+
+		switch err := m.mirrors.Compare(origin, epoch, note); {
+		case errors.Is(err, mirror.ErrDiscontinued):
+			found = errors.Join(found, fmt.Errorf("that of %s: %w", by, err))
+		case err != nil:
+			m.cfg.Logger.Debug("comparing a ledger failed", "origin", origin.Name(), "with", by, "err", err)
+		}
+	}
+
+	return found
+}
+
+// askCheckpoint asks a node for the checkpoint to which it has followed an origin's ledger.
+func (m *Mesh) askCheckpoint(ctx context.Context, origin spiffeid.TrustDomain, node protocol.Node) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
+	defer cancel()
+
+	return m.client.Get(ctx, node, protocol.PathCheckpoint, url.Values{"origin": {origin.Name()}}, checkpoint.MaxNote)
 }
 
 // Logged returns where the statement of another domain's registration is in that domain's ledger,

@@ -591,7 +591,7 @@ func (m *Mesh) stalledError() string {
 // request. Only nodes of the own domain and of active peers are served; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
 	s := &server{
-		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, peers: m.peers,
+		cfg: &m.cfg, store: m.store, mirrors: m.mirrors, origins: m.origins, publisher: m.publisher, peers: m.peers,
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
 		refusals: m.refusals,
 		caller:   caller,
@@ -605,6 +605,7 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
 	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
+	mux.HandleFunc("GET "+protocol.PathCheckpoint, s.admit(s.checkpoint))
 
 	if m.cfg.Verifier != nil {
 		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -29,6 +31,7 @@ const refusalDelay = time.Second
 type server struct {
 	cfg       *Config
 	store     *store.Store
+	mirrors   *mirror.Mirrors
 	origins   *replica.Set
 	publisher *publish.Publisher
 	peers     peers
@@ -263,6 +266,40 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 	return jose(w, text, nil)
 }
 
+// checkpoint answers with the last checkpoint of another domain's ledger that this node has followed, or its domain has
+// cosigned: the larger one, because this node compares the two itself.
+func (s *server) checkpoint(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDomain) error {
+	origin, err := protocol.ParseOrigin(r.URL.Query())
+	if err != nil {
+		return err
+	}
+
+	o := s.origins.Get(origin)
+	if o == nil {
+		return errHoldsNothing
+	}
+
+	at, _ := o.Position()
+	note := s.mirrors.Note(origin)
+
+	if cosigned, err := checkpoint.Parse(s.cfg.Cosigned(directory.LogName(origin, at.Epoch))); err == nil &&
+		(note == nil || note.Size < cosigned.Size) {
+		note = cosigned
+	}
+
+	if note == nil {
+		return errHoldsNothing
+	}
+
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, note.String()) // fails only when the caller is gone
+
+	return nil
+}
+
+var errHoldsNothing = directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
+
 // jose answers with a JWS, or 404 if text is empty.
 func jose(w http.ResponseWriter, text string, err error) error {
 	switch {
@@ -271,7 +308,7 @@ func jose(w http.ResponseWriter, text string, err error) error {
 	case err != nil:
 		return err
 	case text == "":
-		return directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
+		return errHoldsNothing
 	}
 
 	w.Header().Set("Content-Type", protocol.TypeJOSE)

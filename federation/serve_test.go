@@ -62,6 +62,9 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(gamma), "GET", pages + "0", "", 403},
 			{b.alpha, node(gamma), "GET", protocol.PathHeads + "?origin=alpha.test", "", 403},
 			{b.alpha, node(gamma), "GET", protocol.PathKeys + "?origin=alpha.test", "", 200},
+			{b.alpha, node(delta), "GET", protocol.PathCheckpoint + "?origin=beta.test", "", 403},
+			{b.alpha, node(gamma), "GET", protocol.PathCheckpoint + "?origin=beta.test", "", 404}, // none was shown
+			{b.alpha, node(gamma), "GET", protocol.PathCheckpoint + "?origin=delta.test", "", 404},
 			{b.alpha, node(alpha), "GET", pages + "0", "", 200},
 			{b.alpha, node(beta), "GET", pages + "0", "", 200},
 			{b.alpha, node(beta), "GET", pages + "2", "", 204},

@@ -589,6 +589,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Address: n.member().API,
 		Dir:     filepath.Join(n.cfg.Data, "federation"),
 		Source:  n.store, Keys: n.keyring, LogKeys: n.keyring.LogKeys, View: n.view, Peerings: n.agreements.List,
+		Cosigned: func(log string) string { taken, _, _ := n.store.Cosigned(log); return taken.Note },
 		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
 		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Tracer: n.tracing.Tracer(),
 		Doubted:  n.misconduct.doubted,

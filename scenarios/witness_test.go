@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/scenarios/mesh"
@@ -201,13 +203,13 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 				var taken *checkpoint.Note
 
 				m.Eventually(30*time.Second, "beta.test has cosigned the ledger", func() (err error) {
-					if taken, err = cosignedLast(m, "beta.test"); err != nil {
-						return err
+					shown := valueOf(checkpoint.Parse(valueOf(file(liar.Nodes[0], "/log/checkpoint"))))
+					if taken, err = cosignedLast(m, "beta.test", shown.Origin); err == nil && shown.Size != taken.Size {
+						err = fmt.Errorf("it has %d entries of %d", taken.Size, shown.Size)
 					}
 
-					if shown, err := checkpoint.Parse(valueOf(file(liar.Nodes[0], "/log/checkpoint"))); err != nil ||
-						shown.Size != taken.Size {
-						return fmt.Errorf("it has %d entries of %v: %w", taken.Size, shown, err)
+					if err != nil {
+						return err
 					}
 
 					return nil
@@ -244,9 +246,97 @@ func TestTwoRootsOfALedgerFreezeItsDomain(t *testing.T) {
 	}
 }
 
-// cosignedLast returns the checkpoint of alpha.test's ledger that a domain has cosigned last.
-func cosignedLast(m *mesh.Mesh, by string) (*checkpoint.Note, error) {
-	origin, _, _ := strings.Cut(valueOf(file(m.Domain("alpha.test").Nodes[0], "/log/checkpoint")), "\n")
+// A domain that shows two ledgers, each to a part of its peers, is frozen by all of them within the two rounds, whether
+// or not it has the two cosigned. What it makes up of other ledgers freezes nobody, and neither does a domain that is a
+// peer of its peers alone.
+//
+// Requirement: LOG-017, MESH-022
+func TestTwoLedgersFreezeTheirDomain(t *testing.T) {
+	for _, cosigned := range []bool{false, true} {
+		t.Run(fmt.Sprint("cosigned ", cosigned), func(t *testing.T) {
+			runStory(t, 1, func(t *testing.T, seed uint64) {
+				m := mesh.Start(t, mesh.Options{Domains: 6, Seed: seed, Link: wan})
+				apart := m.Domain("zeta.test").Nodes[0]
+				operator := apiclient.NewDirect(apart.URL(), apart.HTTP("/ops/operator")).Operator()
+				must(t, operator.ChangePeering(t.Context(), "alpha.test", apiclient.PeerRemove))
+
+				m.Register("alpha.test", "ada", 3600)
+				m.Sleep(time.Minute) // all have followed the ledger
+
+				alpha := m.Domain("alpha.test").Nodes[0]
+				note := valueOf(checkpoint.Parse(valueOf(file(alpha, "/log/checkpoint"))))
+				entries := entriesOf(t, alpha, note.Checkpoint)
+
+				liar := m.Corrupt("alpha.test")
+				peers := []string{"beta.test", "gamma.test", "delta.test", "epsilon.test"}
+
+				for i, peer := range peers {
+					// The two ledgers differ in their last entry.
+					shown := append(slices.Clip(entries), ledger.EntryOf(ledger.Command, []byte{byte(i / 2)}))
+					text := noteOf(t, alpha, note.Origin, shown)
+					prefix := "/log/" + note.Origin[strings.LastIndexByte(note.Origin, '/')+1:]
+
+					liar.Show(peer, map[string]string{
+						prefix + "/checkpoint": text,
+						prefix + "/tile/entries/" + ledger.TilePath(0, len(shown)): bundleOf(shown),
+						// What it says of another ledger is not signed by that one's domain.
+						"/federation/v1/checkpoint": noteOf(t, alpha,
+							strings.Replace(note.Origin, "alpha", "delta", 1), shown),
+					})
+
+					if cosigned {
+						m.Eventually(30*time.Second, peer+" has cosigned it", func() error {
+							if got := submitAs(t, m, peer, shown, text); got != http.StatusOK {
+								return fmt.Errorf("it answers %d", got)
+							}
+
+							return nil
+						})
+					}
+				}
+
+				took := m.Eventually(rounds, "alpha.test is frozen", func() error {
+					for _, peer := range peers {
+						if err := frozenAt(t, m.Domain(peer).Nodes[0], "alpha.test"); err != nil {
+							return err
+						}
+					}
+
+					return nil
+				})
+				t.Logf("frozen by all after %v", took)
+				must(t, frozenAt(t, apart))
+			})
+		})
+	}
+}
+
+// frozenAt returns nil if a node has frozen exactly these peers.
+func frozenAt(t *testing.T, node *mesh.Node, want ...string) error {
+	t.Helper()
+
+	peers, _, err := apiclient.NewDirect(node.URL(), node.HTTP("/ops/operator")).Operator().Peers(t.Context())
+	if err != nil {
+		return err
+	}
+
+	var frozen []string
+
+	for _, peer := range peers {
+		if peer.Agreed == string(directory.PeeringFrozen) {
+			frozen = append(frozen, peer.Domain)
+		}
+	}
+
+	if !slices.Equal(frozen, want) {
+		return fmt.Errorf("%s has frozen %q", node.Name, frozen)
+	}
+
+	return nil
+}
+
+// cosignedLast returns the checkpoint of a log that a domain has cosigned last.
+func cosignedLast(m *mesh.Mesh, by, origin string) (*checkpoint.Note, error) {
 	sum := sha256.Sum256([]byte(origin))
 
 	text, err := file(m.Domain(by).Nodes[0], "/witness/"+hex.EncodeToString(sum[:])+"/checkpoint")
@@ -263,6 +353,15 @@ func showOtherRoot(t *testing.T, m *mesh.Mesh, witness string, shown checkpoint.
 	t.Helper()
 
 	node := m.Domain("alpha.test").Nodes[0]
+	entries := entriesOf(t, node, shown)
+	entries[len(entries)-1][1]++
+
+	return submitAs(t, m, witness, entries, noteOf(t, node, shown.Origin, entries))
+}
+
+// noteOf returns a checkpoint of entries, signed by a node's key.
+func noteOf(t *testing.T, node *mesh.Node, origin string, entries []ledger.Entry) string {
+	t.Helper()
 
 	pem := valueOf(os.ReadFile(filepath.Join(node.Data(), "signing.key")))
 
@@ -271,37 +370,58 @@ func showOtherRoot(t *testing.T, m *mesh.Mesh, witness string, shown checkpoint.
 		t.Fatal("the signing key is not Ed25519")
 	}
 
+	var tree ledger.Frontier
+	for _, entry := range entries {
+		tree.Append(entry)
+	}
+
+	return checkpoint.Sign(checkpoint.Checkpoint{Origin: origin, Size: tree.Size, Root: tree.Root()}, key)
+}
+
+// bundleOf returns entries as a bundle has them.
+func bundleOf(entries []ledger.Entry) string {
+	var data []byte
+	for _, entry := range entries {
+		data = append(append(data, 0, byte(len(entry))), entry[:]...)
+	}
+
+	return string(data)
+}
+
+// entriesOf returns the entries of a checkpoint of a node's ledger, which has less than a full bundle.
+func entriesOf(t *testing.T, node *mesh.Node, shown checkpoint.Checkpoint) []ledger.Entry {
+	t.Helper()
+
 	epoch := shown.Origin[strings.LastIndexByte(shown.Origin, '/')+1:]
-	entries := valueOf(ledger.ReadEntries([]byte(valueOf(file(node,
+
+	return valueOf(ledger.ReadEntries([]byte(valueOf(file(node,
 		"/log/"+epoch+"/tile/entries/"+ledger.TilePath(0, int(shown.Size)))))))
-	entries[len(entries)-1][1]++
+}
+
+// submitAs submits a note of entries in the name of alpha.test to a witness, and returns the status of the answer.
+func submitAs(t *testing.T, m *mesh.Mesh, witness string, entries []ledger.Entry, note string) int {
+	t.Helper()
 
 	log := valueOf(ledger.Open(t.TempDir()))
 	defer func() { must(t, log.Close()) }()
 	must(t, log.Reset(ledger.Tree{}))
 
-	var other ledger.Frontier
+	log.Append(entries...)
 
-	for _, e := range entries {
-		other.Append(e)
-		log.Append(e)
-	}
+	shown := valueOf(checkpoint.Parse(note))
+	body, old := &strings.Builder{}, uint64(0)
 
-	body := &strings.Builder{}
-
-	old := uint64(0)
-	if before, err := cosignedLast(m, witness); err == nil {
+	if before, err := cosignedLast(m, witness, shown.Origin); err == nil {
 		old = before.Size
 	}
 
 	fmt.Fprintf(body, "old %d\n", old)
 
-	for _, h := range valueOf(log.Consistency(ledger.Tree{Size: other.Size, Root: other.Root()}, old)) {
+	for _, h := range valueOf(log.Consistency(ledger.Tree{Size: shown.Size, Root: shown.Root}, old)) {
 		fmt.Fprintln(body, base64.StdEncoding.EncodeToString(h[:]))
 	}
 
-	body.WriteString("\n" + checkpoint.Sign(
-		checkpoint.Checkpoint{Origin: shown.Origin, Size: other.Size, Root: other.Root()}, key))
+	body.WriteString("\n" + note)
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

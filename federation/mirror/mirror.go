@@ -9,8 +9,6 @@ package mirror
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -294,26 +292,16 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 	return errors.Join(errs...)
 }
 
-// Compare compares the copy of a domain's ledger of an epoch with the checkpoint of it that another domain has
-// cosigned, as one of that domain's nodes shows it: the origin may show each of them another ledger. Two roots
-// of one size are reported to Forked. The error is ErrDiscontinued for these, and for a smaller tree that the
-// copy doesn't begin with, which convicts nobody. A larger tree is not compared: the other domain does that.
-func (m *Mirrors) Compare(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, witness protocol.Node) error {
-	hash := sha256.Sum256([]byte(directory.LogName(origin, epoch)))
-
-	note, err := m.verified(ctx, origin, epoch, witness, "/witness/"+hex.EncodeToString(hash[:])+"/checkpoint")
-	if err == nil {
-		err = m.compare(origin, epoch, note)
-	}
-
+// Compare compares the copy of a domain's ledger of an epoch with a checkpoint of it that another node was shown, or
+// that a domain has cosigned: the origin may show each of them another ledger. Two roots of one size are reported to
+// Forked. The error is ErrDiscontinued for these, and for a smaller tree that the copy doesn't begin with, which
+// convicts nobody. A larger tree is not compared: the other node does that.
+func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, text string) error {
+	note, err := m.verified(origin, epoch, text)
 	if err != nil {
-		return fmt.Errorf("compare the ledger of %s with what %s has cosigned: %w", origin.Name(), witness.Base, err)
+		return err
 	}
 
-	return nil
-}
-
-func (m *Mirrors) compare(origin spiffeid.TrustDomain, epoch uint64, note *checkpoint.Note) error {
 	c := m.of(origin)
 
 	at, log, tree := c.at()
@@ -321,7 +309,7 @@ func (m *Mirrors) compare(origin spiffeid.TrustDomain, epoch uint64, note *check
 		return nil
 	}
 
-	err := begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
+	err = begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
 
 	if held := c.held(); errors.Is(err, ErrDiscontinued) && held != nil && held.Size == note.Size {
 		m.cfg.Forked(origin, held.String(), note.String())
@@ -334,19 +322,17 @@ func (m *Mirrors) compare(origin spiffeid.TrustDomain, epoch uint64, note *check
 func (m *Mirrors) newest(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, node protocol.Node) (
 	*checkpoint.Note, error,
 ) {
-	return m.verified(ctx, origin, epoch, node, fmt.Sprintf("/log/%d/checkpoint", epoch))
-}
-
-// verified asks a node for a checkpoint of an origin's ledger, and verifies that the origin has signed it.
-func (m *Mirrors) verified(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64, node protocol.Node,
-	path string,
-) (*checkpoint.Note, error) {
-	name := directory.LogName(origin, epoch)
-
-	text, err := m.cfg.Get(ctx, node, path, checkpoint.MaxNote)
+	text, err := m.cfg.Get(ctx, node, fmt.Sprintf("/log/%d/checkpoint", epoch), checkpoint.MaxNote)
 	if err != nil {
 		return nil, err
 	}
+
+	return m.verified(origin, epoch, text)
+}
+
+// verified returns a checkpoint of an origin's ledger that the origin has signed.
+func (m *Mirrors) verified(origin spiffeid.TrustDomain, epoch uint64, text string) (*checkpoint.Note, error) {
+	name := directory.LogName(origin, epoch)
 
 	note, err := checkpoint.Parse(text)
 	if err != nil {
@@ -696,6 +682,9 @@ func (c *copied) prove(epoch, index uint64) (note string, path []directory.Hash,
 
 	return c.note, path, err
 }
+
+// Note returns the checkpoint of a domain's present ledger to which this node has followed it; nil before the first.
+func (m *Mirrors) Note(origin spiffeid.TrustDomain) *checkpoint.Note { return m.of(origin).held() }
 
 // Size returns how many entries of a domain's present ledger this node has compared with its checkpoint.
 func (m *Mirrors) Size(origin spiffeid.TrustDomain) uint64 {

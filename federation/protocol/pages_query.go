@@ -16,7 +16,9 @@ const (
 	PathPages   = "/federation/v1/pages"
 	PathRecords = "/federation/v1/records"
 
-	PathEvidence = "/federation/v1/evidence"
+	// PathCheckpoint is the route of the checkpoint to which a node has followed another domain's ledger.
+	PathCheckpoint = "/federation/v1/checkpoint"
+	PathEvidence   = "/federation/v1/evidence"
 
 	// PathFarewell is the route by which a node notifies a peer that its domain has ended
 	// the peering.

@@ -38,7 +38,8 @@ type Liar struct {
 	pages   map[string][]signed.Digest // by peer or its node: one digest per revision after Last
 	alone   map[string][]signed.Digest // by node of a peer: its private stream
 	docs    map[string]*signed.KeyDocument
-	bundle  []byte // at the bundle endpoint; nil for none
+	files   map[string]map[string]string // by peer, and by path: of a ledger
+	bundle  []byte                       // at the bundle endpoint; nil for none
 }
 
 // Corrupt replaces a domain's nodes.
@@ -53,6 +54,7 @@ func (m *Mesh) Corrupt(name string) *Liar {
 		pages:   map[string][]signed.Digest{},
 		alone:   map[string][]signed.Digest{},
 		docs:    map[string]*signed.KeyDocument{},
+		files:   map[string]map[string]string{},
 	}
 
 	var err error
@@ -162,6 +164,21 @@ func (l *Liar) Issue(peer string, doc *signed.KeyDocument) {
 	l.docs[peer] = doc
 }
 
+// Show shows one peer other files, by their paths.
+func (l *Liar) Show(peer string, files map[string]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.files[peer] = files
+}
+
+func (l *Liar) file(peer, path string) (text string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text, ok = l.files[peer][path]
+
+	return text, ok
+}
+
 func (l *Liar) docFor(peer string) *signed.KeyDocument {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +246,12 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wait, _ := time.ParseDuration(values.Get("wait"))
 		l.awaitPage(w, r, peer, values.Get("aud"), since, wait)
 	default:
-		w.WriteHeader(http.StatusNotFound)
+		text, ok := l.file(peer.domain, r.URL.Path)
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+		}
+
+		_, _ = io.WriteString(w, text)
 	}
 }
 
