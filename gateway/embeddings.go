@@ -41,7 +41,7 @@ func NewEmbeddings(address, model, keyFile string) (*Embeddings, error) {
 	switch {
 	case err != nil || target.Host == "" || target.User != nil || target.Fragment != "":
 		return nil, fmt.Errorf("%q is not the URL of an endpoint", address)
-	case target.Scheme == "http" && !isLoopback(target.Hostname()):
+	case target.Scheme == "http" && !egress.IsLoopback(target.Hostname()):
 		return nil, fmt.Errorf("%q: http is for this machine alone: queries would cross the network in the clear",
 			address)
 	case target.Scheme != "https" && target.Scheme != "http":
@@ -62,11 +62,6 @@ func NewEmbeddings(address, model, keyFile string) (*Embeddings, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Timeout:       time.Minute,
 	}}, nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close closes the connections that no request uses.

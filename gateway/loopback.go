@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"syscall"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // checkPlain decides whether a request may go to a URL that is not https, before its host is
@@ -16,7 +18,7 @@ func (g *Guard) checkPlain(target *url.URL) error {
 	host := target.Hostname()
 
 	switch {
-	case !g.cfg.InsecureLoopback || target.Scheme != "http" || !isLoopback(host):
+	case !g.cfg.InsecureLoopback || target.Scheme != "http" || !egress.IsLoopback(host):
 		return refuse(RuleScheme, nil, "agents are called by https, and not by %.20q", target.Scheme)
 	case target.User != nil:
 		return refuse(RuleAddress, nil, "the URL holds a user's name")

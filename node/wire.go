@@ -22,6 +22,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/durable"
+	"github.com/roster-mesh/roster/directory/egress"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
@@ -248,7 +249,7 @@ func (n *Node) wireAdmin() error {
 			ln = n.limited(each.name, ln, maxProbeConns, 0)
 		}
 
-		if !config.IsLoopback(each.address) {
+		if !egress.IsLoopback(each.address) {
 			n.log.Warn("other machines can reach a listener without authentication; restrict access by a firewall",
 				"listener", each.name, "address", ln.Addr().String())
 		}

@@ -33,8 +33,9 @@ var layers = map[string][]string{
 	"directory/strictjson": {},
 	"directory/schema":     {"directory"}, // JSON Schema
 	// documents of each draft and registry, and their projections
-	"directory/names":  {"directory"},
-	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
+	"directory/names": {"directory"},
+	"directory/kinds": {"directory", "directory/egress", "directory/schema", "directory/strictjson",
+		"directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
 	"directory/ledger": {"directory", "directory/durable"},                                 // Merkle logs on disk: entries, hashes, tiles, proofs
 	// statements, records, pages, heads, key documents
@@ -43,7 +44,7 @@ var layers = map[string][]string{
 	"directory/index":         {"directory", "directory/table", "directory/kinds", "directory/names"},
 	"directory/contain":       {},                                    // panics on foreign bytes
 	"directory/directorytest": {"directory", "directory/kinds"},      // domains, documents and assertions, for tests
-	"directory/egress":        {},                                    // addresses of outbound connections
+	"directory/egress":        {},                                    // addresses of outbound connections, and loopback
 	"directory/spelling":      {},                                    // the known name that was meant
 	"directory/span":          {"limit"},                             // steps of work in traces
 	"directory/sse":           {},                                    // reader of server-sent events
@@ -155,11 +156,11 @@ var layers = map[string][]string{
 	"api/ledger": {"directory", "api/request", "api/response"}, // the transparency log, for anyone
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
-	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
+	"api/mcp": {"directory", "directory/egress", "directory/problem", "directory/strictjson", "api/client",
 		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling", "api/admission"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
-	"api/client": {"api/wire", "directory/operatorproof", "directory/sse", "limit/certs"},
+	"api/client": {"api/wire", "directory/egress", "directory/operatorproof", "directory/sse", "limit/certs"},
 	// apart, since it has a schema validator
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
@@ -181,7 +182,8 @@ var layers = map[string][]string{
 		"consensus", "federation", "federation/peering", "federation/protocol", "gateway/probe", "api", "api/admission",
 		"api/wire", "node/disk", "node/tracing"},
 	// defaults and bounds
-	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
+	"node/config": {"directory", "directory/egress", "discovery", "trust", "consensus", "gateway", "gateway/crawl",
+		"api", "node/dnssd",
 		"trust/credentials", "api/admission", "discovery/content", "limit", "directory/checkpoint"},
 	// limits of connections
 	"node/listener": {"trust", "limit"},
@@ -193,9 +195,9 @@ var layers = map[string][]string{
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
 		"api/operator", "node/port"},
 	// federation: the codes of its refusals
-	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "federation/peering",
-		"federation/protocol", "trust", "node/config",
-		"trust/audit", "node/metrics", "node/port"},
+	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "directory/egress",
+		"federation/peering",
+		"federation/protocol", "trust", "node/config", "trust/audit", "node/metrics", "node/port"},
 	// floor 4
 	// its tests run the whole program
 	"cmd/roster": {"cmd/roster/local", "cmd/roster/ledger", "cmd/roster/agents", "cmd/roster/domain",
@@ -219,7 +221,7 @@ var layers = map[string][]string{
 	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "api/client/contract", "directory",
 		"directory/signed", "gateway", "directory/kinds", "trust", "trust/credentials", "directory/strictjson",
 		"directory/durable"},
-	"cmd/roster/webhook": {"cmd/roster/cli", "api/client"},
+	"cmd/roster/webhook": {"cmd/roster/cli", "api/client", "directory/egress"},
 	// exit codes of their errors
 	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
 	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",

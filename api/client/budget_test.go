@@ -16,7 +16,8 @@ var budget = []string{
 	"github.com/roster-mesh/roster/api/wire",
 	"github.com/spiffe/go-spiffe/v2/spiffeid",
 	"github.com/go-json-experiment/json",
-	"github.com/roster-mesh/roster/directory/sse", // which links nothing
+	"github.com/roster-mesh/roster/directory/egress", // which links nothing
+	"github.com/roster-mesh/roster/directory/sse",    // nor does this
 	"github.com/roster-mesh/roster/directory/operatorproof",
 	"github.com/roster-mesh/roster/limit/certs", // which links nothing
 }

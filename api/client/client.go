@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // Defaults of a Config.
@@ -141,7 +143,7 @@ func parseAddress(address string) (string, error) {
 		return "", fmt.Errorf("client: the address %q is not https://HOST[:PORT]", address)
 	}
 
-	if target.Scheme != "https" && (target.Scheme != "http" || !isLoopback(target.Hostname())) {
+	if target.Scheme != "https" && (target.Scheme != "http" || !egress.IsLoopback(target.Hostname())) {
 		return "", fmt.Errorf("client: the address %q is not https; plain http is for loopback alone", address)
 	}
 
@@ -151,11 +153,6 @@ func parseAddress(address string) (string, error) {
 // dialTimeout bounds the wait for one connection, so that an address that answers nothing
 // leaves time for the next.
 const dialTimeout = 5 * time.Second
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
 
 // newHTTP returns the HTTP client of a Client that was given none.
 func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {

@@ -24,6 +24,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // Config configures a Handler.
@@ -138,7 +139,7 @@ func (h *Handler) checkOrigin(call *request.Call) error {
 	local, _ := call.Context().Value(http.LocalAddrContextKey).(net.Addr)
 
 	public, err := url.Parse(h.cfg.PublicURL)
-	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(call.Host) &&
+	if local != nil && egress.IsLoopback(local.String()) && !egress.IsLoopback(call.Host) &&
 		(err != nil || call.Host != public.Host) {
 		return directory.Refuse(directory.Forbidden, "host %.64q is not a name of this directory", call.Host)
 	}

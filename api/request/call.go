@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/api/admission"
@@ -112,15 +109,4 @@ func OutcomeOf(err error) string {
 	}
 
 	return string(problem.Explain(err).Err.Problem)
-}
-
-// IsLoopback tells whether a host, with or without a port, is this machine.
-func IsLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }

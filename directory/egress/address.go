@@ -3,8 +3,10 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -119,6 +121,17 @@ func embeds(addr netip.Addr) string {
 	}
 
 	return ""
+}
+
+// IsLoopback reports whether a host, with or without a port, is this machine, which no other machine can reach there.
+func IsLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // Control returns a function for net.Dialer that judges the resolved address of every

@@ -127,3 +127,17 @@ func TestControlJudgesTheResolvedAddress(t *testing.T) {
 
 	conn.Close()
 }
+
+// Only names and addresses of this machine are loopback, with a port or without.
+func TestLoopback(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:80": true, "127.0.0.1": true, "127.9.0.1:80": true, "::1": true, "[::1]": true,
+		"[::1]:80": true, "::ffff:127.0.0.1": true,
+		"": false, ":80": false, "0.0.0.0:80": false, "[::]:80": false, "localhost.example": false, "10.0.0.1": false,
+		"127.0.0.1.example:80": false,
+	} {
+		if got := egress.IsLoopback(host); got != want {
+			t.Errorf("loopback of %q: got %t, want %t", host, got, want)
+		}
+	}
+}

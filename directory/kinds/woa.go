@@ -1,12 +1,12 @@
 package kinds
 
 import (
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // agentPlaceholder stands for the agent's id in an invoke_path (gaikwad 4.3.1).
@@ -214,7 +214,8 @@ func (t *woaTransports) rest(obj *object) directory.Binding {
 	path := obj.need("invoke_path")
 	switch target, err := url.Parse(t.base); {
 	case err != nil:
-	case target.Scheme != "https" && !(target.Scheme == "http" && isLoopback(target.Hostname())):
+	// On this machine plain HTTP is not on the open Internet (gaikwad 8.1).
+	case target.Scheme != "https" && !(target.Scheme == "http" && egress.IsLoopback(target.Host)):
 		obj.refuse("base", "\"base\" is %.200q; it begins with https://", t.base)
 	case target.RawQuery != "" || target.Fragment != "" || target.ForceQuery:
 		obj.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the "+
@@ -231,13 +232,6 @@ func (t *woaTransports) rest(obj *object) directory.Binding {
 		Protocol: protocolHTTPS, Endpoint: obj.uri("invoke_path", endpoint), MediaTypes: []string{"application/json"},
 		InteractionModel: "request-response", Envelope: "woa",
 	}
-}
-
-// isLoopback reports whether a host is this machine, where plain HTTP is not on
-// the open Internet (gaikwad 8.1).
-func isLoopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 // unique returns the distinct elements of a list, in its order, as a new list.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/egress"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -58,8 +59,8 @@ func (l *Listen) validate(r *report) {
 			"must be a host name without a port, got %q", name)
 	}
 
-	r.require(IsLoopback(l.Admin), "listen.admin", "must be a loopback address, because it has no authentication, "+
-		"got %q; other machines ask listen.health and listen.metrics", l.Admin)
+	r.require(egress.IsLoopback(l.Admin), "listen.admin", "must be a loopback address, because it has no authentication, got "+
+		"%q; other machines ask listen.health and listen.metrics", l.Admin)
 }
 
 // An address is that of a listener.
@@ -77,14 +78,6 @@ func (a address) meets(other address) bool {
 func isEverywhere(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
-}
-
-// IsLoopback reports whether no other machine can connect to a listener at HOST:PORT.
-func IsLoopback(listen string) bool {
-	host, _, _ := net.SplitHostPort(listen)
-	ip := net.ParseIP(host)
-
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Gossip configures a node's part in the mesh's gossip.

@@ -2,13 +2,13 @@ package config
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 const (
@@ -106,5 +106,5 @@ func isWitnessURL(text string) bool {
 
 	return err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
 		!strings.HasSuffix(text, "/") && isPortOrNone(u.Port()) &&
-		(u.Scheme == "https" || u.Scheme == "http" && IsLoopback(net.JoinHostPort(u.Hostname(), u.Port())))
+		(u.Scheme == "https" || u.Scheme == "http" && egress.IsLoopback(u.Host))
 }

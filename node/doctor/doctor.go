@@ -22,6 +22,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/egress"
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/node"
@@ -337,7 +338,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 
 		list = append(list, struct{ key, address string }{key, address})
 
-		if !config.IsLoopback(address) {
+		if !egress.IsLoopback(address) {
 			d.say(key, StatusWarning, "restrict access by a firewall",
 				"other machines can reach %s, which has no authentication", address)
 		}

@@ -60,21 +60,20 @@ func (d *diagnosis) clock(values map[string]float64) {
 		do    = "compare this machine's clock with a time server's, and set the clocks of all members right"
 	)
 
-	step := time.Duration(values["roster_clock_step_seconds"] * float64(time.Second)).Round(time.Second)
-	behind := time.Duration(values["roster_clock_behind_seconds"] * float64(time.Second)).Round(time.Second)
+	status, step, behind := JudgeClock(values["roster_clock_step_seconds"], values["roster_clock_behind_seconds"])
 
 	if step != 0 {
-		d.say(check, StatusWarning, fmt.Sprintf("%s; then a step is confirmed by a peer's time, when all members have "+
+		d.say(check, status, fmt.Sprintf("%s; then a step is confirmed by a peer's time, when all members have "+
 			"agreed on it for ten minutes, or at once by roster raft confirm-clock --step %v", do, step),
 			"an unconfirmed step of %v; leases ignore it", step)
 	}
 
 	if behind != 0 {
-		d.say(check, StatusWarning, do, "it is %v behind the domain's committed time", behind)
+		d.say(check, status, do, "it is %v behind the domain's committed time", behind)
 	}
 
-	if step == 0 && behind == 0 {
-		d.say(check, StatusOK, "", "the domain's time is this machine's")
+	if status == StatusOK {
+		d.say(check, status, "", "the domain's time is this machine's")
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	spaceLeast    = 1 << 30          // bytes
 	spaceSoon     = 10               // percent
 	lagBound      = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
+	witnessSoon   = time.Minute      // after a witness began to fail
 )
 
 // JudgeSVID returns the status of an SVID by the time until it ends.
@@ -56,6 +57,28 @@ func JudgeQuota(use metrics.QuotaUse) string {
 	default:
 		return StatusOK
 	}
+}
+
+// JudgeClock returns the status of a clock, its unconfirmed step, and by how much it is behind the domain's
+// committed time, from the seconds of both.
+func JudgeClock(stepSeconds, behindSeconds float64) (status string, step, behind time.Duration) {
+	step = time.Duration(stepSeconds * float64(time.Second)).Round(time.Second)
+	behind = time.Duration(behindSeconds * float64(time.Second)).Round(time.Second)
+
+	if step != 0 || behind != 0 {
+		return StatusWarning, step, behind
+	}
+
+	return StatusOK, 0, 0
+}
+
+// JudgeWitness returns the status of a witness of the ledger. One that fails for a moment is asked again.
+func JudgeWitness(w *wire.WitnessStatus, now time.Time) string {
+	if w.Error == "" || now.Sub(w.FailingSince) < witnessSoon {
+		return StatusOK
+	}
+
+	return StatusWarning
 }
 
 // JudgePeer returns the status of a peering by its state and its lag. Each new change leaves a peer behind

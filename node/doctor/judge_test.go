@@ -4,11 +4,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/node/metrics"
 )
 
 // Each threshold divides what needs attention from what doesn't.
 func TestThresholdsAreJudgedOnce(t *testing.T) {
+	now := time.Now()
+	witness := func(since time.Time, failed string) string {
+		return JudgeWitness(&wire.WitnessStatus{Name: "beta.test", FailingSince: since, Error: failed}, now)
+	}
+	clock := func(step, behind float64) string {
+		status, _, _ := JudgeClock(step, behind)
+		return status
+	}
+
 	for name, c := range map[string]struct{ got, want string }{
 		"an SVID that ended":            {JudgeSVID(0), StatusFailed},
 		"an SVID about to end":          {JudgeSVID(10*time.Minute - 1), StatusWarning},
@@ -23,6 +33,12 @@ func TestThresholdsAreJudgedOnce(t *testing.T) {
 		"a quota nearly used up":        {JudgeQuota(metrics.QuotaUse{Used: 9, Limit: 10}), StatusWarning},
 		"a quota with room":             {JudgeQuota(metrics.QuotaUse{Used: 8, Limit: 10}), StatusOK},
 		"no quota":                      {JudgeQuota(metrics.QuotaUse{Used: 8}), StatusOK},
+		"a clock that stepped back":     {clock(-.5, 0), StatusWarning},
+		"a clock that is behind":        {clock(0, .5), StatusWarning},
+		"a clock that drifts":           {clock(.4, .4), StatusOK},
+		"a witness that cosigns":        {witness(time.Time{}, ""), StatusOK},
+		"a witness that began to fail":  {witness(now.Add(-time.Minute+1), "refused"), StatusOK},
+		"a witness that fails":          {witness(now.Add(-time.Minute), "refused"), StatusWarning},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is judged %s, want %s", name, c.got, c.want)

@@ -251,17 +251,14 @@ func (s *domainStatus) judgeDisk() {
 
 // judgeClock reports a clock by which the node's domain doesn't run.
 func (s *domainStatus) judgeClock() {
-	step := time.Duration(s.Node.ClockStep * float64(time.Second)).Round(time.Second)
-	behind := time.Duration(s.Node.ClockBehind * float64(time.Second)).Round(time.Second)
-
-	switch {
+	switch status, step, behind := doctor.JudgeClock(s.Node.ClockStep, s.Node.ClockBehind); {
+	case status == doctor.StatusOK:
+		s.fine("clock", "ok", "")
 	case step != 0:
 		s.warn("clock", "stepped", fmt.Sprintf("by %v; leases run on without it until it is confirmed", step),
 			doctorOfNode...)
-	case behind != 0:
-		s.warn("clock", "behind", fmt.Sprintf("%v behind the committed time", behind), doctorOfNode...)
 	default:
-		s.fine("clock", "ok", "")
+		s.warn("clock", "behind", fmt.Sprintf("%v behind the committed time", behind), doctorOfNode...)
 	}
 }
 
@@ -292,7 +289,7 @@ func (s *domainStatus) judgeLedger() {
 		switch {
 		case witness.Error == "":
 			s.fine(subject, "ok", last)
-		case s.now.Sub(witness.FailingSince) < witnessPatience:
+		case doctor.JudgeWitness(&witness, s.now) == doctor.StatusOK:
 			s.fine(subject, "retried", last+": "+witness.Error)
 		case s.isPeer(witness.Name):
 			s.warn(subject, "failing", last+": "+witness.Error, "peer", "show", witness.Name)
@@ -305,9 +302,6 @@ func (s *domainStatus) judgeLedger() {
 func (s *domainStatus) isPeer(name string) bool {
 	return slices.ContainsFunc(s.Peers, func(p apiclient.Peer) bool { return p.Domain == name })
 }
-
-// witnessPatience is for how long a witness may fail before it needs attention.
-const witnessPatience = time.Minute
 
 func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 	subject := "member " + member.ID

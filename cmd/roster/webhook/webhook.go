@@ -13,7 +13,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // Bounds of a delivery.
@@ -104,16 +104,11 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("must be an absolute URL, https://HOST/PATH")
 	case target.User != nil:
 		return nil, errors.New("must not hold a user or a password: the secret authenticates messages")
-	case target.Scheme == "https", target.Scheme == "http" && isLoopback(target.Hostname()):
+	case target.Scheme == "https", target.Scheme == "http" && egress.IsLoopback(target.Hostname()):
 		return target, nil
 	}
 
 	return nil, fmt.Errorf("must be https, or http on loopback, got %q", target.Redacted())
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // A Message is an event to deliver. A message that is delivered again has the same ID, by which the receiver
