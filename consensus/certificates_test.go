@@ -16,8 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus/transport"
 )
 
 // brief returns a certificate of id that lives for two minutes from now on.
@@ -38,7 +39,7 @@ func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
 }
 
 // conns returns the connections that a member has by now.
-func (d *domain) conns(i int) map[net.Conn]transport.Connection {
+func (d *domain) conns(i int) map[net.Conn]spiffeid.ID {
 	return d.nodes[i].messenger.cluster.Connections()
 }
 
@@ -68,7 +69,7 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 		d.ready()
 		leader, _ := d.leader()
 
-		var before [3]map[net.Conn]transport.Connection
+		var before [3]map[net.Conn]spiffeid.ID
 		for i := range d.nodes {
 			before[i] = d.conns(i)
 			if len(before[i]) == 0 {
@@ -96,10 +97,9 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 		}
 
 		for i := range d.nodes {
-			for at, conn := range d.conns(i) {
+			for at, peer := range d.conns(i) {
 				if _, was := before[i][at]; was {
-					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i,
-						conn.Protocol)
+					t.Errorf("member %d still talks to %s over a connection whose certificates have ended", i, peer)
 				}
 			}
 
@@ -139,9 +139,9 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 		time.Sleep(5 * time.Second)
 
 		for i := range 2 {
-			for _, conn := range d.conns(i) {
-				if conn.Peer == last {
-					t.Errorf("member %d still talks by %s to one that nobody believes", i, conn.Protocol)
+			for _, peer := range d.conns(i) {
+				if peer == last {
+					t.Errorf("member %d still talks to one that nobody believes", i)
 				}
 			}
 		}

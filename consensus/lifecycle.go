@@ -25,9 +25,6 @@ func newLifecycle(log *slog.Logger) *lifecycle {
 	return l
 }
 
-// Failed returns a channel that is closed once this member cannot go on.
-func (l *lifecycle) Failed() <-chan struct{} { return l.failing }
-
 // fail latches the first failure after which this member must not be trusted any more:
 // Ready returns it, writes are refused, and Failed says that the process should end.
 func (l *lifecycle) fail(err error) {

@@ -15,13 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 func (d *domain) backup(i int) []byte {
@@ -328,7 +329,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 			}
 
 			select {
-			case <-s.life.Failed():
+			case <-s.Failed():
 				return errors.Is(s.Ready(), errLoneRestore)
 			default:
 				return false

@@ -201,7 +201,7 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 
 		s := d.nodes[0]
 		select {
-		case <-s.life.Failed():
+		case <-s.Failed():
 			t.Fatal("it failed before anything did")
 		default:
 		}
@@ -211,7 +211,7 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 		problem(t, err, directory.OutcomeUnknown)
 
 		select {
-		case <-s.life.Failed():
+		case <-s.Failed():
 		case <-time.After(10 * time.Second):
 			t.Fatal("it does not say so")
 		}

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // newer is what a release reads that has a format 2 of pages and heads.
@@ -172,7 +173,7 @@ func TestADowngradeIsRefused(t *testing.T) {
 		d.stop(2)
 		d.start(2)
 		stopped := d.nodes[2]
-		<-stopped.life.Failed()
+		<-stopped.Failed()
 
 		const says = "it reads head formats [1] and the domain writes format 2"
 		if err := stopped.Ready(); err == nil || !strings.Contains(err.Error(), says) {

@@ -33,9 +33,6 @@ const (
 	Public      Class = "public"      // documents that anyone may read
 )
 
-// Classes are all of them.
-var Classes = []Class{Writes, Reads, Queries, Invocations, Operations, Federation, Public}
-
 // Limits are the requests per second that one caller may make, by class. A class that is
 // absent or 0 has no limit. A caller may make at once the requests that it has not made
 // in the last ten seconds.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,42 +69,24 @@ type KeepEvent struct {
 }
 
 // A KeepKind is a kind of KeepEvent.
-type KeepKind int
+type KeepKind string
 
 // The kinds of events.
 const (
 	// KeepRegistered: the agent was registered, or registered again after the
 	// registration had ended.
-	KeepRegistered KeepKind = iota + 1
+	KeepRegistered KeepKind = "registered"
 	// KeepFailing: the registration could not be refreshed, for the first time or for another
 	// cause than before; Run tries again.
-	KeepFailing
+	KeepFailing KeepKind = "failing"
 	// KeepRecovered: it is refreshed again.
-	KeepRecovered
+	KeepRecovered KeepKind = "recovered"
 	// KeepRestored: the domain was restored from a backup with the registration, which has been
 	// refreshed, so that peers have it again.
-	KeepRestored
+	KeepRestored KeepKind = "restored"
 	// KeepRefreshed: it was refreshed in time.
-	KeepRefreshed
+	KeepRefreshed KeepKind = "refreshed"
 )
-
-// String returns the kind in words.
-func (k KeepKind) String() string {
-	switch k {
-	case KeepRegistered:
-		return "registered"
-	case KeepFailing:
-		return "failing"
-	case KeepRecovered:
-		return "recovered"
-	case KeepRestored:
-		return "restored"
-	case KeepRefreshed:
-		return "refreshed"
-	}
-
-	return "unknown kind " + strconv.Itoa(int(k))
-}
 
 // Register registers the agent. Run does it if it was not called.
 func (k *Keeper) Register(ctx context.Context) (*Registered, error) {

@@ -76,11 +76,6 @@ type Registration struct {
 // RID returns the registration's id, which is the last segment of Href.
 func (r *Registration) RID() string { return lastSegment(r.Href) }
 
-// Lifetime returns the lifetime that was granted.
-func (r *Registration) Lifetime() time.Duration {
-	return time.Duration(r.LifetimeSeconds) * time.Second
-}
-
 func lastSegment(href string) string { return href[strings.LastIndexByte(href, '/')+1:] }
 
 // A Capability is an ability that an agent claims.

@@ -550,21 +550,15 @@ func (c *Cluster) AcceptWrites() (net.Conn, error) { return c.writes.Accept() }
 // Drain lets the requests of members that were read be answered, within ctx.
 func (c *Cluster) Drain(ctx context.Context) error { return c.http.Shutdown(ctx) }
 
-// A Connection is the peer of an open connection and the protocol that they speak.
-type Connection struct {
-	Peer     spiffeid.ID
-	Protocol string
-}
-
-// Connections returns the open connections whose handshakes are over.
-func (c *Cluster) Connections() map[net.Conn]Connection {
+// Connections returns the open connections whose handshakes are over, with their peers.
+func (c *Cluster) Connections() map[net.Conn]spiffeid.ID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	open := map[net.Conn]Connection{}
+	open := map[net.Conn]spiffeid.ID{}
 	for t := range c.conns {
 		if t.proto != "" {
-			open[t] = Connection{t.peer, t.proto}
+			open[t] = t.peer
 		}
 	}
 

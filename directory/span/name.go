@@ -52,6 +52,3 @@ var names = [...]string{
 
 // String returns the name as traces have it.
 func (n Name) String() string { return names[n] }
-
-// Names returns all names.
-func Names() []string { return names[:] }

@@ -47,9 +47,6 @@ func (t *Terms) find(h uint64) (uint32, bool) {
 // Len returns the number of terms.
 func (t *Terms) Len() int { return t.table.Len() }
 
-// Postings returns the number of postings, those of dead slots too.
-func (t *Terms) Postings() int { return t.postings }
-
 // Work is how much a sweep has to read: postings and terms.
 func (t *Terms) Work() int { return t.postings + int(t.infos.Len()) }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roster-mesh/roster/api/admission"
-
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
 )
@@ -365,7 +363,7 @@ func TestLimitsAreOnByDefault(t *testing.T) {
 		}
 	}
 
-	if len(l.rates()) != len(admission.Classes) || l.RegistrationsPerOwner == 0 || l.Connections == 0 ||
+	if len(l.rates()) != 7 || l.RegistrationsPerOwner == 0 || l.Connections == 0 ||
 		l.BytesPerOwner == 0 || l.RegistrationsPerDomain == 0 || l.BytesPerDomain == 0 || l.RecordsPerPeer == 0 ||
 		l.BytesPerPeer == 0 {
 		t.Errorf("the defaults are %+v", l)

@@ -59,8 +59,9 @@ func (l *Listen) validate(r *report) {
 			"must be a host name without a port, got %q", name)
 	}
 
-	r.require(egress.IsLoopback(l.Admin), "listen.admin", "must be a loopback address, because it has no authentication, got "+
-		"%q; other machines ask listen.health and listen.metrics", l.Admin)
+	r.require(egress.IsLoopback(l.Admin), "listen.admin",
+		"must be a loopback address, because it has no authentication, "+
+			"got %q; other machines ask listen.health and listen.metrics", l.Admin)
 }
 
 // An address is that of a listener.
