@@ -25,7 +25,8 @@ func Addresses(most int, bound []net.Listener, advertised ...string) []string {
 		}
 
 		if at.Addr().IsUnspecified() {
-			all = append(all, onEveryAddress(at)...)
+			interfaces, _ := net.InterfaceAddrs() // an error leaves none
+			all = append(all, onEveryAddress(interfaces, at.Port())...)
 		} else {
 			all = append(all, at)
 		}
@@ -49,26 +50,19 @@ func Addresses(most int, bound []net.Listener, advertised ...string) []string {
 	return texts[:min(len(texts), most)]
 }
 
+// linkLocal are the addresses that name no machine without a zone.
+var linkLocal = netip.MustParsePrefix("fe80::/10")
+
 // onEveryAddress returns a port at each of the machine's addresses that a connection without
 // a zone can name.
-func onEveryAddress(at netip.AddrPort) (all []netip.AddrPort) {
-	interfaces, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
-
+func onEveryAddress(interfaces []net.Addr, port uint16) (all []netip.AddrPort) {
 	for _, each := range interfaces {
-		network, ok := each.(*net.IPNet)
-		if !ok {
+		network, err := netip.ParsePrefix(each.String())
+		if err != nil || linkLocal.Contains(network.Addr()) {
 			continue
 		}
 
-		addr, ok := netip.AddrFromSlice(network.IP)
-		if !ok || addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast() {
-			continue
-		}
-
-		all = append(all, netip.AddrPortFrom(addr.Unmap(), at.Port()))
+		all = append(all, netip.AddrPortFrom(network.Addr(), port))
 	}
 
 	return all

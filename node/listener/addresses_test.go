@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -43,5 +44,21 @@ func TestAddressesOfListeners(t *testing.T) {
 
 	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
 		t.Errorf("not in ascending order: %v", got)
+	}
+}
+
+// Of the machine's addresses, those count that a connection can name without a zone.
+func TestAddressesWithoutAZone(t *testing.T) {
+	var interfaces []net.Addr
+	for _, text := range []string{"192.0.2.1/24", "169.254.1.1/16", "2001:db8::1/64", "fe80::1/64"} {
+		ip, network, err := net.ParseCIDR(text)
+		must(t, err)
+
+		interfaces = append(interfaces, &net.IPNet{IP: ip, Mask: network.Mask})
+	}
+
+	got := fmt.Sprint(onEveryAddress(append(interfaces, &net.UnixAddr{Name: "none"}), 8401))
+	if want := "[192.0.2.1:8401 169.254.1.1:8401 [2001:db8::1]:8401]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -2,7 +2,7 @@
 // connections, their age and the time of each step of a request.
 //
 //   - limit.go caps connections per class of clients, so that a few addresses cannot
-//     starve the known ones; class.go counts the connections of one class
+//     starve the known ones; queue.go has the oldest connection of a class make room
 //   - idle.go bounds the connections without a request, of strangers and of other domains
 //   - expiry.go ends a connection with the certificate that its client presented
 //   - addresses.go tells at which addresses a node listens

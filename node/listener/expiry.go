@@ -31,7 +31,7 @@ func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState
 
 	next := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if endsSoon(r.TLS) || !trust.Expiry(r.TLS).IsZero() && !valid(r.TLS, time.Now()) {
+		if timers.endsSoon(r.TLS) {
 			// In HTTP/2, net/http sends GOAWAY for it.
 			w.Header().Set("Connection", "close")
 		}
@@ -42,24 +42,24 @@ func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState
 	return timers.closeInvalid
 }
 
-// endsSoon reports whether a client should connect again by a renewed certificate.
-func endsSoon(state *tls.ConnectionState) bool {
-	expiry := trust.Expiry(state)
-	if expiry.IsZero() {
-		return false
-	}
-
-	lifetime := expiry.Sub(state.PeerCertificates[0].NotBefore)
-
-	return time.Until(expiry) < min(renewal, lifetime/8)
-}
-
 // expiryTimers closes connections when their clients' certificates end.
 type expiryTimers struct {
 	valid func(*tls.ConnectionState, time.Time) bool
 
 	mu     sync.Mutex
 	byConn map[*tls.Conn]*time.Timer // of open connections with a certificate
+}
+
+// endsSoon reports whether a client should connect again by a renewed certificate.
+func (e *expiryTimers) endsSoon(state *tls.ConnectionState) bool {
+	expiry := trust.Expiry(state)
+	if expiry.IsZero() {
+		return false // it has no certificate
+	}
+
+	lifetime := expiry.Sub(state.PeerCertificates[0].NotBefore)
+
+	return time.Until(expiry) < min(renewal, lifetime/8) || !e.valid(state, time.Now())
 }
 
 // closeInvalid closes the connections whose clients' certificates are not valid.
@@ -79,10 +79,7 @@ func (e *expiryTimers) closeInvalid() {
 // stateChanged implements http.Server's ConnState. A connection becomes active after its
 // handshake, and in HTTP/1 again with its first request.
 func (e *expiryTimers) stateChanged(conn net.Conn, state http.ConnState) {
-	secure, ok := conn.(*tls.Conn)
-	if !ok {
-		return
-	}
+	secure := conn.(*tls.Conn) // the server speaks TLS alone
 
 	// follow names the client, on whose share setIdle depends.
 	e.follow(secure, state)

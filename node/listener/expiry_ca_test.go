@@ -3,6 +3,7 @@ package listener
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
@@ -50,21 +51,25 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 	s := &http.Server{Handler: http.NotFoundHandler()}
 	ExpireWithCertificates(s, valid)
 
-	header := func() string {
+	header := func(chain []*x509.Certificate) string {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "https://ad.alpha.test/", nil)
-		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: chain}
 		s.Handler.ServeHTTP(w, r)
 
 		return w.Header().Get("Connection")
 	}
-	if got := header(); got != "" {
+	if got := header(svid.Certificates); got != "" {
 		t.Errorf("by the bundle that has its CA: %q", got)
 	}
 
 	use()
 
-	if got := header(); got != "close" {
+	if got := header(svid.Certificates); got != "close" {
 		t.Errorf("by another bundle: %q", got)
+	}
+
+	if got := header(nil); got != "" {
+		t.Errorf("a client without a certificate: %q", got)
 	}
 }
 
@@ -144,13 +149,10 @@ func TestOpenConnectionsEndWithTheirCA(t *testing.T) {
 		t.Fatal("the connection by the dropped CA is open")
 	}
 
-	select {
-	case more <- struct{}{}:
-		if err := <-ended[kept]; err != nil {
-			t.Errorf("the answer on the connection by the other CA: %v", err)
-		}
-	case err := <-ended[kept]:
-		t.Errorf("the connection by the other CA has ended: %v", err)
+	close(more)
+
+	if err := <-ended[kept]; err != nil {
+		t.Errorf("the answer on the connection by the other CA: %v", err)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -155,4 +157,47 @@ func TestABundleThatChangesDuringAHandshakeEndsTheConnection(t *testing.T) {
 	if _, err := io.ReadAll(conn); errors.As(err, &timeout) && timeout.Timeout() {
 		t.Errorf("the connection did not end: %v", err)
 	}
+}
+
+// A closed connection is not kept in memory until its certificate ends.
+func TestAClosedConnectionIsForgotten(t *testing.T) {
+	ca := newCA(t, spiffeid.RequireTrustDomainFromString("alpha.test"))
+	timers := &expiryTimers{valid: func(*tls.ConnectionState, time.Time) bool { return true },
+		byConn: map[*tls.Conn]*time.Timer{}}
+
+	closed := func() weak.Pointer[tls.Conn] {
+		near, far := net.Pipe()
+		client := tls.Client(far, &tls.Config{Certificates: []tls.Certificate{issued(t, ca, "/agent/ada", time.Hour)},
+			InsecureSkipVerify: true})
+		server := tls.Server(near, &tls.Config{ClientAuth: tls.RequireAnyClientCert,
+			Certificates: []tls.Certificate{issued(t, ca, "/roster/node/1", time.Hour)}})
+
+		shaken := make(chan error, 1)
+		go func() { shaken <- errors.Join(client.Handshake(), far.Close()) }()
+
+		must(t, server.Handshake())
+		timers.stateChanged(server, http.StateActive)
+
+		if len(timers.byConn) != 1 {
+			t.Fatal("the connection has no timer")
+		}
+
+		must(t, errors.Join(near.Close(), <-shaken))
+		timers.stateChanged(server, http.StateClosed)
+
+		return weak.Make(server)
+	}()
+
+	again := time.Tick(time.Millisecond)
+	for range 1000 {
+		runtime.GC()
+
+		if closed.Value() == nil && len(timers.byConn) == 0 {
+			return
+		}
+
+		<-again
+	}
+
+	t.Error("a closed connection is kept")
 }

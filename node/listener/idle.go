@@ -19,64 +19,25 @@ func (c *limitedConn) setIdle(idle bool) {
 }
 
 // setIdle returns the connection that must be closed; nil if there is room.
-func (l *connLimiter) setIdle(conn *limitedConn, idle bool) (closing *limitedConn) {
+func (l *connLimiter) setIdle(conn *limitedConn, idle bool) (evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if !idle {
+	switch {
+	case !idle:
 		l.endIdle(conn)
-		return nil
-	}
-
 	// net/http may report a connection as idle twice, or after its end.
-	if conn.idled != nil || conn.release == nil || conn.client.Kind == limit.Own {
-		return nil
+	case conn.leaveIdle == nil && conn.release != nil && conn.client.Kind != limit.Own:
+		conn.leaveIdle, evicted = l.idle.enter(conn, conn.client)
 	}
 
-	release, refused := l.idle.Take(conn.client, 1)
-	if refused != nil {
-		if closing = l.longestIdle(conn.client, refused.Scope); closing != nil {
-			l.endIdle(closing)
-			release, refused = l.idle.Take(conn.client, 1)
-		}
-	}
-
-	if refused != nil {
-		// No other connection can make room, so the one that became idle has to go.
-		return conn
-	}
-
-	conn.leaveIdle = release
-	conn.idled = l.idling.PushBack(conn)
-
-	return closing
+	return evicted
 }
 
 // endIdle gives the place of an idle connection back, if it has one. The lock is held.
 func (l *connLimiter) endIdle(conn *limitedConn) {
-	if conn.idled == nil {
-		return
+	if conn.leaveIdle != nil {
+		conn.leaveIdle()
+		conn.leaveIdle = nil
 	}
-
-	conn.leaveIdle()
-	l.idling.Remove(conn.idled)
-	conn.idled = nil
-}
-
-// longestIdle returns the connection that is idle for longest of those whose end makes room in a scope
-// for one of a client.
-func (l *connLimiter) longestIdle(client limit.Caller, scope limit.Scope) *limitedConn {
-	for at := l.idling.Front(); at != nil; at = at.Next() {
-		conn := at.Value.(*limitedConn)
-
-		switch {
-		case scope == limit.ScopeCaller && conn.client.ID != client.ID,
-			scope == limit.ScopeGroup && conn.client.Group != client.Group,
-			conn.client.Kind != client.Kind:
-		default:
-			return conn
-		}
-	}
-
-	return nil
 }

@@ -1,14 +1,15 @@
 package listener
 
 import (
-	"container/list"
 	"crypto/tls"
 	"net"
-	"net/url"
 	"sync"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/limit"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // A Limit caps the connections that a listener accepts (OPS-020).
@@ -48,16 +49,14 @@ func (l Limit) Listen(ln net.Listener) net.Listener {
 // many without a certificate: a handshake costs half a millisecond of a processor.
 type connLimiter struct {
 	net.Listener
-	config  Limit
-	conns   *limit.Shares
-	pending *limit.Shares
-	opened  *limit.Rates[string] // connections without a certificate, by address and network
-	pace    limit.Rate           // of opened, of one address; a network has twice that
-	idle    *limit.Shares        // connections of strangers and other domains without a request
+	config Limit
+	conns  *limit.Shares
+	opened *limit.Rates[string] // connections without a certificate, by address and network
+	pace   limit.Rate           // of opened, of one address; a network has twice that
 
-	mu     sync.Mutex // guards the rest, and the places of all connections
-	queue  list.List  // of *limitedConn that are pending, the oldest first
-	idling list.List  // of *limitedConn that have a place of idle, the one that is idle for longest first
+	mu      sync.Mutex // guards the rest, and the places of all connections
+	pending queue
+	idle    queue // connections of strangers and other domains without a request
 }
 
 // An address may open as many connections without a certificate in openedWindow seconds as it may
@@ -88,13 +87,13 @@ func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 			PerSecond: float64(max(minOpened, conns.Address)) / openedWindow,
 			Burst:     int(max(minOpened, conns.Address)),
 		},
-		pending: limit.NewShares(limit.SharesConfig{
+		pending: queue{Shares: limit.NewShares(limit.SharesConfig{
 			Places: pending, Strangers: pending, Network: max(1, pending/4), Address: max(1, pending/8),
-		}),
-		idle: limit.NewShares(limit.SharesConfig{
+		})},
+		idle: queue{Shares: limit.NewShares(limit.SharesConfig{
 			Places: idleStrangers + idleForeign, Strangers: idleStrangers, Network: idleStrangers / 2,
 			Address: idleStrangers / 2, Foreign: idleForeign, Domain: idleForeign / 2, ForeignID: idleForeign / 4,
-		}),
+		})},
 	}
 }
 
@@ -122,8 +121,8 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives a new connection a place; conn is nil if no place is left. evicted, unless it is nil, is a pending
-// connection that made room and must be closed.
+// admit gives a new connection a place; conn is nil if its address may not open it. evicted, unless it is nil, is a
+// pending connection that made room and must be closed.
 func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,31 +130,17 @@ func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	from := limit.StrangerAt(raw.RemoteAddr().String())
 	conn = &limitedConn{Conn: raw, limiter: l, from: from, client: from}
 
-	if !l.mayOpen(conn.from) {
+	if !l.mayOpen(from) {
 		return nil, nil
 	}
 
-	release, refused := l.conns.Take(conn.from, 1)
+	release, refused := l.conns.Take(from, 1)
 	if refused == nil {
 		conn.release = release
 		return conn, nil
 	}
 
-	release, refused = l.pending.Take(conn.from, 1)
-	if refused != nil {
-		if evicted = l.oldestPending(conn.from, refused.Scope); evicted == nil {
-			return nil, nil
-		}
-
-		l.leave(evicted)
-
-		if release, refused = l.pending.Take(conn.from, 1); refused != nil {
-			return nil, evicted
-		}
-	}
-
-	conn.release = release
-	conn.queued = l.queue.PushBack(conn)
+	conn.release, evicted = l.pending.enter(conn, from)
 	conn.timer = time.AfterFunc(HeaderTimeout, conn.timeout)
 
 	return conn, evicted
@@ -182,23 +167,6 @@ func twice(rate limit.Rate) limit.Rate {
 	return limit.Rate{PerSecond: 2 * rate.PerSecond, Burst: 2 * rate.Burst}
 }
 
-// oldestPending returns the oldest pending connection whose end makes room in a scope for
-// one of a client.
-func (l *connLimiter) oldestPending(from limit.Caller, scope limit.Scope) *limitedConn {
-	for at := l.queue.Front(); at != nil; at = at.Next() {
-		conn := at.Value.(*limitedConn)
-
-		switch {
-		case scope == limit.ScopeCaller && conn.from.ID != from.ID,
-			scope == limit.ScopeGroup && conn.from.Group != from.Group:
-		default:
-			return conn
-		}
-	}
-
-	return nil
-}
-
 // A limitedConn has its place until it is closed.
 type limitedConn struct {
 	net.Conn
@@ -206,22 +174,14 @@ type limitedConn struct {
 	from    limit.Caller // the address
 
 	// Guarded by the limiter's lock.
-	client    limit.Caller  // who has shown a certificate; the address before
-	idled     *list.Element // while it has a place among the idle ones
-	leaveIdle func()        // gives that place back
-	release   func()        // of its place; nil after its end
-	queued    *list.Element // while it is pending, as is timer
-	timer     *time.Timer
-	givenBack bool // it has a certificate, and counts no more for its address
+	client    limit.Caller // who has shown a certificate; the address before
+	leaveIdle func()       // gives its place among the idle ones back; nil if it has none
+	release   func()       // gives its place back; nil after its end
+	timer     *time.Timer  // ends it, while it is pending
 }
 
-// giveBack has a connection with a certificate not count for its address, once.
+// giveBack has a connection with a certificate not count for its address.
 func (c *limitedConn) giveBack() {
-	if c.givenBack || !c.limiter.config.Paced {
-		return
-	}
-
-	c.givenBack = true
 	c.limiter.opened.GiveBack(c.from.ID, c.limiter.pace, 1)
 
 	if c.from.Group != "" {
@@ -230,12 +190,11 @@ func (c *limitedConn) giveBack() {
 }
 
 // HandshakeDone takes the state of a connection after its handshake, and gives it a place of its client. A pending
-// connection without such a place is closed.
+// connection without such a place is closed. It is called once for a connection with a certificate.
 func (c *limitedConn) HandshakeDone(state *tls.ConnectionState) {
 	client := c.from
-	// A certificate is valid here: the handshake fails otherwise.
-	if len(state.PeerCertificates) > 0 && len(state.PeerCertificates[0].URIs) > 0 {
-		client = c.limiter.clientOf(state.PeerCertificates[0].URIs[0])
+	if id, ok := trust.PeerID(state); ok {
+		client = c.limiter.clientOf(id)
 	}
 
 	if !c.limiter.classify(c, client) {
@@ -245,12 +204,13 @@ func (c *limitedConn) HandshakeDone(state *tls.ConnectionState) {
 }
 
 // clientOf returns the client with a SPIFFE ID.
-func (l *connLimiter) clientOf(id *url.URL) limit.Caller {
-	if id.Host == l.config.OwnDomain {
+func (l *connLimiter) clientOf(id spiffeid.ID) limit.Caller {
+	domain := id.TrustDomain().Name()
+	if domain == l.config.OwnDomain {
 		return limit.Caller{Kind: limit.Own, ID: id.String()}
 	}
 
-	return limit.Caller{Kind: limit.Foreign, ID: id.String(), Group: id.Host}
+	return limit.Caller{Kind: limit.Foreign, ID: id.String(), Group: domain}
 }
 
 // classify gives a connection a place of its client instead of the one that it has. A client
@@ -262,32 +222,26 @@ func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 
 	conn.client = client
 
-	known := client.Kind != limit.Stranger
-	if known {
+	if client.Kind != limit.Stranger {
 		conn.giveBack()
 	}
 
-	if conn.release == nil || !known && conn.queued == nil {
+	if conn.release == nil {
 		return true
 	}
 
-	// The new place is taken before the present one is left, because a refused client keeps the latter.
-	release, refused := l.conns.Take(client, 1)
+	// A client whose share is used up may stay as a stranger at its address.
+	for _, as := range []limit.Caller{client, conn.from} {
+		// The new place is taken before the present one is left, because a refused client keeps the latter.
+		if release, refused := l.conns.Take(as, 1); refused == nil {
+			l.leave(conn)
+			conn.release = release
 
-	// A known client whose share is used up may stay as a stranger at its address.
-	if refused != nil && known && conn.queued != nil {
-		release, refused = l.conns.Take(conn.from, 1)
+			return true
+		}
 	}
 
-	if refused != nil {
-		return conn.queued == nil
-	}
-
-	l.leave(conn)
-
-	conn.release = release
-
-	return true
+	return conn.timer == nil
 }
 
 // remove gives the place of a connection back that is closed.
@@ -307,19 +261,10 @@ func (l *connLimiter) leave(conn *limitedConn) {
 		conn.release = nil
 	}
 
-	if conn.queued != nil {
-		l.queue.Remove(conn.queued)
-		conn.queued = nil
+	if conn.timer != nil {
 		conn.timer.Stop()
+		conn.timer = nil
 	}
-}
-
-// isPending reports whether a connection waits for its client to be known.
-func (l *connLimiter) isPending(conn *limitedConn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	return conn.queued != nil
 }
 
 // clientAt returns the client of a connection, as far as it is known.
@@ -330,12 +275,10 @@ func (l *connLimiter) clientAt(conn *limitedConn) limit.Caller {
 	return conn.client
 }
 
-// timeout closes a connection that is still pending.
+// timeout closes a connection that was pending for as long as it may be.
 func (c *limitedConn) timeout() {
-	if c.limiter.isPending(c) {
-		c.limiter.config.Rejected()
-		_ = c.Close()
-	}
+	c.limiter.config.Rejected()
+	_ = c.Close()
 }
 
 // Close implements net.Conn.

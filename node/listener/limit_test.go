@@ -226,7 +226,7 @@ func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 				t.Fatal("there is no room")
 			}
 
-			if conn.queued != nil {
+			if conn.timer != nil {
 				pending = append(pending, conn)
 			}
 		}
@@ -252,8 +252,8 @@ func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 		t.Errorf("there are %d, and %d pending", l.conns.Held(), l.pending.Held())
 	}
 
-	for l.queue.Len() > 0 { // whose timers would go on
-		_ = l.queue.Front().Value.(*limitedConn).Close()
+	for l.pending.places.Len() > 0 { // whose timers would go on
+		_ = l.pending.places.Front().Value.(*place).conn.Close()
 	}
 }
 
@@ -262,7 +262,7 @@ func TestANetworkEvictsItsOwnPendingConnections(t *testing.T) {
 	l := newConnLimiter(nil, limited(64, func() {}))
 	enter := func(addr string) (conn, first *limitedConn) { return l.admit(fixedConn{addr: addr}) }
 	fill := func(addr string) (door *limitedConn) {
-		for door == nil || door.queued == nil {
+		for door == nil || door.timer == nil {
 			door, _ = enter(addr)
 		}
 
@@ -279,12 +279,49 @@ func TestANetworkEvictsItsOwnPendingConnections(t *testing.T) {
 		t.Error("a /48 with its share takes another's place than that of who came first of it")
 	}
 
-	if l.pending.Held() != 3 || l.queue.Len() != 3 {
-		t.Errorf("%d are pending, %d in the queue", l.pending.Held(), l.queue.Len())
+	if l.pending.Held() != 3 || l.pending.places.Len() != 3 {
+		t.Errorf("%d are pending, %d in the queue", l.pending.Held(), l.pending.places.Len())
 	}
 
-	for l.queue.Len() > 0 {
-		_ = l.queue.Front().Value.(*limitedConn).Close()
+	for l.pending.places.Len() > 0 {
+		_ = l.pending.places.Front().Value.(*place).conn.Close()
+	}
+}
+
+// The share of an address is as configured, and a network has twice that. Nothing is limited without a maximum.
+//
+// Requirement: OPS-020
+func TestAnAddressHasTheConfiguredShare(t *testing.T) {
+	if inner := net.Listener(noListener{}); (Limit{PerAddress: 1}).Listen(inner) != inner {
+		t.Error("a listener without a maximum is limited")
+	}
+
+	for perAddress, want := range map[int][2]int{0: {8, 16}, 10: {10, 20}} {
+		config := limited(128, func() {})
+		config.PerAddress = perAddress
+		l := newConnLimiter(nil, config)
+
+		var got [2]int
+
+		for i, from := range []string{"192.0.2.1:1", "[2001:db8:0:%x::1]:1"} {
+			for n := range 32 {
+				if i == 1 {
+					from = fmt.Sprintf("[2001:db8:0:%x::1]:1", n)
+				}
+
+				if conn, _ := l.admit(fixedConn{addr: from}); conn.timer == nil {
+					got[i]++
+				}
+			}
+		}
+
+		if got != want {
+			t.Errorf("%d for an address: an address and a network have %d", perAddress, got)
+		}
+
+		for l.pending.places.Len() > 0 {
+			_ = l.pending.places.Front().Value.(*place).conn.Close()
+		}
 	}
 }
 
@@ -318,8 +355,23 @@ func TestClosedConnectionsAreNotCounted(t *testing.T) {
 			_, _ = conn.Close(), conn.Close()
 		}
 
-		if l.conns.Held() != 0 || l.pending.Held() != 0 || l.queue.Len() != 0 {
+		if l.conns.Held() != 0 || l.pending.Held() != 0 || l.pending.places.Len() != 0 {
 			t.Fatalf("when all have gone %d have places", l.conns.Held())
+		}
+	}
+
+	// A pending stranger takes a place that has become free, and keeps it when it is heard of again.
+	var all []*limitedConn
+	for range 4 + 1 {
+		conn, _ := l.admit(fixedConn{addr: "192.0.2.1:1"})
+		all = append(all, conn)
+	}
+
+	_ = all[0].Close()
+
+	for range 2 {
+		if !l.classify(all[4], all[4].from) || l.conns.Held() != 4 || l.pending.Held() != 0 {
+			t.Errorf("%d have places, %d are pending", l.conns.Held(), l.pending.Held())
 		}
 	}
 }
@@ -367,6 +419,10 @@ func TestAnAddressOpensConnectionsAtAPace(t *testing.T) {
 			t.Errorf("another address opens %d of 100", opened)
 		}
 
+		if opened := open("[2001:db8:1::1]:1", 3000, limit.Caller{}); opened != 2048 {
+			t.Errorf("a /64 opens %d, want 2048", opened)
+		}
+
 		network := 0
 		for host := range 10 {
 			network += open(fmt.Sprintf("[2001:db8:0:%d::1]:1", host), 1000, limit.Caller{})
@@ -381,7 +437,52 @@ func TestAnAddressOpensConnectionsAtAPace(t *testing.T) {
 		if opened := open("192.0.2.1:1", 1000, limit.Caller{}); opened != 128 {
 			t.Errorf("an address opens %d more in a second, want 128", opened)
 		}
+
+		l.config.Paced = false
+
+		if opened := open("192.0.2.1:1", 1000, limit.Caller{}); opened != 1000 {
+			t.Errorf("where connections aren't paced, an address opens %d of 1000", opened)
+		}
 	})
+}
+
+// A connection that its address may not open now is closed and counted, and the next one is accepted.
+//
+// Requirement: SEC-001, OPS-020
+func TestAConnectionOverThePaceIsClosed(t *testing.T) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = far.Close() })
+
+	over := &remote{Conn: near, from: "192.0.2.1"}
+	rejected := 0
+	config := limited(64, func() { rejected++ })
+	config.Paced = true
+	ln := config.Listen(&arrivals{conns: append(slices.Repeat([]net.Conn{fixedConn{addr: "192.0.2.1:1"}}, minOpened),
+		over, fixedConn{addr: "192.0.2.2:1"})})
+
+	for range minOpened {
+		conn, err := ln.Accept()
+		must(t, err)
+		must(t, conn.Close())
+	}
+
+	conn, err := ln.Accept()
+	must(t, err)
+
+	if conn.RemoteAddr().String() != "192.0.2.2:1" || rejected != 1 || !over.closed {
+		t.Errorf("%s is accepted, %d are rejected, closed %t", conn.RemoteAddr(), rejected, over.closed)
+	}
+}
+
+// arrivals is a listener with connections that have arrived.
+type arrivals struct {
+	net.Listener
+	conns []net.Conn
+}
+
+func (a *arrivals) Accept() (conn net.Conn, err error) {
+	conn, a.conns = a.conns[0], a.conns[1:]
+	return conn, nil
 }
 
 // A fixedConn is a silent connection from an address.

@@ -120,3 +120,21 @@ func abortedCall(t *testing.T, address string, config *tls.Config) (streams uint
 		}
 	}
 }
+
+// A server that can't speak HTTP/2 by its settings doesn't start, and one that isn't to speak it has no
+// strangers to bound.
+func TestStreamsOfAServerWithoutHTTP2(t *testing.T) {
+	s := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{{}},
+		CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}}}
+	if err := BoundStreams(s); err == nil {
+		t.Error("a server without the cipher suites of HTTP/2 is accepted")
+	}
+
+	t.Setenv("GODEBUG", "http2server=0")
+
+	s = NewServer(http.NotFoundHandler(), &tls.Config{Certificates: []tls.Certificate{{}}},
+		slog.New(slog.DiscardHandler))
+	if err := BoundStreams(s); err != nil || s.TLSNextProto["h2"] != nil {
+		t.Errorf("a server that isn't to speak HTTP/2 does, or: %v", err)
+	}
+}
