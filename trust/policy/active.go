@@ -227,8 +227,7 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 		decision.Policies = append(decision.Policies, string(id))
 	}
 
-	// Without @members, a permit shows the whole and no forbid withholds a part.
-	if !decision.Allow || len(slice.members) == 0 {
+	if !decision.Allow {
 		return decision
 	}
 
@@ -313,7 +312,7 @@ func (s *surroundings) identity(id directory.Identity) principal {
 		return types.Entity{
 			UID: uid,
 			Attributes: types.NewRecord(types.RecordMap{
-				"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(s.domain) || hasPrefix(id, s.own)),
+				"own":    types.Boolean(spiffe.MemberOf(s.domain) || hasPrefix(id, s.own)),
 				"domain": types.String(spiffe.TrustDomain().Name()),
 				"path":   types.String(spiffe.Path()),
 			}),

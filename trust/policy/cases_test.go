@@ -143,6 +143,10 @@ func TestCasesAssumeAnExport(t *testing.T) {
 		read(Case{What: "a", Expect: "deny"}),
 		read(Case{What: "a", Exported: true, Expect: "allow", By: []string{"peer-reads-its-streams"}}),
 		read(Case{What: "a", Exported: true, Streamed: &no, Expect: "deny"}),
+		read(Case{What: "a", Origin: "gamma.test", Exported: true, Streamed: &no, Expect: "deny"}),
+		{Who: "spiffe://alpha.test/agent/ada", Action: "read", Streamed: &no, Expect: "allow",
+			By: []string{"domain-reads"}},
+		{Who: eve, Action: "invoke", What: "a", Visibility: "mesh", Exported: true, Expect: "deny"},
 		read(Case{What: "secret-a", Exported: true, Expect: "deny"}),
 		read(Case{What: "secret-a", Streamed: &yes, Expect: "allow", By: []string{"peer-reads-its-streams"}}),
 	} {

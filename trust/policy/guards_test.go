@@ -33,7 +33,9 @@ func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 	add := func(conditions string) {
 		effect := []string{"permit", "forbid"}[n%2]
 		head := []string{"principal", "principal is Identity",
-			`principal == Identity::"spiffe://alpha.test/team/ada"`}[n/2%3]
+			`principal == Identity::"spiffe://alpha.test/team/ada"`,
+			`principal in Identity::"spiffe://alpha.test/team/ada"`,
+			`principal is Identity in Identity::"spiffe://alpha.test/team/ada"`}[n/2%5]
 		fmt.Fprintf(&text, "@id(\"p%d\") %s (%s, action == Action::\"register\", resource) %s;\n", n, effect, head,
 			conditions)
 		n++
@@ -121,8 +123,40 @@ func TestViewsAreBounded(t *testing.T) {
 			mesh)
 	}
 
-	q := p.current.Load()
-	if q.viewed > maxViewed || len(q.views) == 0 {
-		t.Errorf("%d policies are in %d views", q.viewed, len(q.views))
+	q, policies := p.current.Load(), 0
+	for _, v := range q.views {
+		policies += 1 + v.policies.len()
+	}
+
+	if policies > maxViewed || policies != q.viewed || len(q.views) == 0 {
+		t.Errorf("%d policies, counted as %d, are in %d views", policies, q.viewed, len(q.views))
+	}
+}
+
+// A view leaves out the policies that are about other principals, wherever they say so, and is made once.
+func TestViewsLeaveOutOthers(t *testing.T) {
+	for _, policy := range []string{
+		`permit (principal is Peer, action, resource)`,
+		`permit (principal == Identity::"spiffe://alpha.test/agent/bob", action, resource)`,
+		`permit (principal, action, resource) when { principal.path == "/agent/bob" }`,
+		`permit (principal, action, resource) when { resource.own && principal.path like "/agent/b*" && resource.own }`,
+		`permit (principal, action, resource) unless { resource.own || principal.own }`,
+		`permit (principal, action, resource) when { resource.own } when { !principal.own }`,
+		`forbid (principal, action, resource) when { !principal.own && resource.own }`,
+	} {
+		p, err := parsePolicy("test.cedar", []byte(`@id("a") `+policy+";"), alpha, mesh)
+		must(t, err)
+
+		for _, who := range []string{"spiffe://alpha.test/agent/ada", ""} {
+			q, id, want := p.current.Load(), p.identity(identity(t, who)), 0
+			if who == "" && strings.HasPrefix(policy, "forbid") {
+				want = 1 // without the attribute it fails, and so forbids
+			}
+
+			v := q.view(askRegister, id.uid, id.entity)
+			if v.policies.len() != want || q.view(askRegister, id.uid, nil) != v {
+				t.Errorf("%s: in the view of %q", policy, who)
+			}
+		}
 	}
 }

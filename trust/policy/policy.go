@@ -302,7 +302,7 @@ func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner direct
 		origin: q.in.domain.Name(), own: true,
 		visible: visibility.Mesh || slices.Contains(visibility.Peers, peer),
 	}
-	r.exported = slice.looksAt(looksAtExported) && q.in.exported != nil && q.in.exported(peer)
+	r.exported = q.in.exported != nil && q.in.exported(peer)
 	keep(slice, looksAtAgent, &r.agent, agent)
 	keep(slice, looksAtOwner, &r.owner, owner.String)
 	keep(slice, looksAtVisibility, &r.visibility, visibility.String)

@@ -235,8 +235,8 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 // Requirement: TRUST-012
 func TestPolicyPeerReadsItsStreams(t *testing.T) {
 	text := append(slices.Clone(shippedText), `
-		@id("operator-exports-to-beta")
-		permit (principal == Peer::"beta.test", action == Action::"export", resource);`...)
+		@id("exports-to-most")
+		permit (principal, action == Action::"export", resource) unless { principal == Peer::"gamma.test" };`...)
 
 	p, err := parsePolicy("test.cedar", text, alpha, directory.Visibility{})
 	if err != nil {
@@ -244,19 +244,23 @@ func TestPolicyPeerReadsItsStreams(t *testing.T) {
 	}
 
 	bob, eve := identity(t, "spiffe://beta.test/agent/bob"), identity(t, "spiffe://gamma.test/agent/eve")
+	streams := []string{"peer-reads-its-streams"}
+
 	for _, row := range []struct {
-		id    directory.Identity
-		e     *directory.Entry
-		allow bool
+		id directory.Identity
+		e  *directory.Entry
+		by []string
 	}{
-		{bob, entryOf(t, alpha, mesh), true},
-		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}), true},
-		{bob, entryOf(t, alpha, directory.Visibility{}), false},
-		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}), false},
-		{bob, entryOf(t, gamma, mesh), false},
-		{eve, entryOf(t, alpha, mesh), false},
+		{bob, entryOf(t, alpha, mesh), streams},
+		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}), streams},
+		{bob, entryOf(t, alpha, directory.Visibility{}), nil},
+		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}), nil},
+		{bob, entryOf(t, gamma, mesh), nil},
+		{eve, entryOf(t, alpha, mesh), nil},
+		{identity(t, "oauth:https://issuer.test#bob"), entryOf(t, alpha, mesh), nil},
+		{identity(t, "spiffe://alpha.test/agent/ada"), entryOf(t, alpha, mesh), []string{"domain-reads"}},
 	} {
-		if d := p.Read(row.id, row.e); d.Allow != row.allow {
+		if d := p.Read(row.id, row.e); d.Allow != (row.by != nil) || !slices.Equal(d.Policies, row.by) {
 			t.Errorf("%s reads one of %s with visibility %s: %+v", row.id, row.e.Origin, row.e.Visibility, d)
 		}
 	}
@@ -264,43 +268,49 @@ func TestPolicyPeerReadsItsStreams(t *testing.T) {
 
 // Answers that are kept are not given for what a policy would tell apart.
 func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
-	ada, bob := identity(t, "spiffe://alpha.test/agent/ada"), identity(t, "spiffe://alpha.test/agent/bob")
-	for _, condition := range []string{
-		`resource.agent == "printer"`,
-		`resource == Registration::"printer"`,
-		`resource.owner == "spiffe://alpha.test/agent/ada"`,
-		`resource.origin == "alpha.test"`,
-		`resource.own`,
-		`resource.visibility == "mesh"`,
-		`[resource].contains(Registration::"printer")`,
+	ada := identity(t, "spiffe://alpha.test/agent/ada")
+	agent := func(e *directory.Entry) { e.Agent = "scanner" }
+	origin := func(e *directory.Entry) { e.Origin = gamma }
+
+	for _, row := range []struct {
+		condition string
+		change    func(*directory.Entry)
+	}{
+		{`resource.agent == "printer"`, agent},
+		{`resource == Registration::"printer"`, agent},
+		{`[resource].contains(Registration::"printer")`, agent},
+		{`Registration::"printer" has agent`, agent},
+		{`{"it": resource}.it.agent == "printer"`, agent},
+		{`resource.owner == "spiffe://alpha.test/agent/ada"`,
+			func(e *directory.Entry) { e.Owner = identity(t, "spiffe://alpha.test/agent/bob") }},
+		{`resource.origin == "alpha.test"`, origin},
+		{`resource.own`, origin},
+		{`resource.visibility == "mesh"`, func(e *directory.Entry) { e.Visibility = directory.Visibility{} }},
 	} {
 		p, err := parsePolicy("test.cedar",
-			[]byte(`@id("a") permit (principal, action, resource) when { `+condition+` };`), alpha, mesh)
-		if err != nil {
-			t.Fatal(err)
-		}
+			[]byte(`@id("a") permit (principal, action, resource) when { `+row.condition+` };`), alpha, mesh)
+		must(t, err)
 
-		match, other := entryOf(t, alpha, mesh), entryOf(t, gamma, directory.Visibility{})
+		match, other := entryOf(t, alpha, mesh), entryOf(t, alpha, mesh)
+		row.change(other)
 
-		other.Agent, other.Owner = "scanner", bob
-		for range 2 {
-			if !p.Read(ada, match).Allow || p.Read(ada, other).Allow {
-				t.Errorf("%s: not told apart", condition)
+		for question, allow := range map[string]func(*directory.Entry) bool{
+			askRead: func(e *directory.Entry) bool { return p.Read(ada, e).Allow },
+			"renew": func(e *directory.Entry) bool { return p.Renew(e).Allow },
+			askExport: func(e *directory.Entry) bool {
+				return p.Export(beta, e.Agent, e.Owner, e.Visibility, nil).Allow
+			},
+		} {
+			for range 2 {
+				// A domain renews and exports its own registrations alone.
+				if !allow(match) || (question == askRead || other.Origin == alpha) && allow(other) {
+					t.Errorf("%s: %s does not tell them apart", row.condition, question)
+				}
 			}
 		}
 	}
 
-	p, err := parsePolicy("test.cedar",
-		[]byte(`@id("a") permit (principal, action, resource) when { resource.capabilities.contains("print") };`),
-		alpha, mesh)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	prints := &directory.Projection{Capabilities: []directory.Capability{{Name: "print"}}}
-	if !p.Export(beta, "printer", ada, mesh, prints).Allow || p.Export(beta, "printer", ada, mesh, nil).Allow {
-		t.Error("capabilities are not told apart")
-	}
+	p := mustPolicy(t, "shipped")
 
 	for i := range maxKnown + 10 {
 		p.Read(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), entryOf(t, alpha, mesh))
@@ -308,6 +318,91 @@ func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
 
 	if n := len(p.current.Load().known); n > maxKnown {
 		t.Errorf("%d answers are kept", n)
+	}
+}
+
+// Policies look into the contents of a registration.
+func TestPolicyLooksIntoContents(t *testing.T) {
+	for attribute, with := range map[string]Case{
+		"capabilities": {Capabilities: []string{"print"}},
+		"types":        {Types: []string{"print"}},
+		"tags":         {Tags: []string{"print"}},
+		"protocols":    {Protocols: []string{"print"}},
+	} {
+		p, err := Parse("test.cedar", []byte(`@id("a") permit (principal, action in [Action::"register", `+
+			`Action::"export"], resource) when { resource.`+attribute+`.contains("print") };`), alpha)
+		must(t, err)
+
+		export := func(proj *directory.Projection) bool {
+			return p.Export(beta, "a", directory.Identity{}, mesh, proj).Allow
+		}
+		if !export(with.projection()) || export(nil) {
+			t.Errorf("%s: exports are not told apart", attribute)
+		}
+
+		with.Action, with.Expect = askRegister, "allow"
+		for _, c := range []Case{with, {Action: askRegister, Expect: "deny"}} {
+			if err := p.Check(c); err != nil {
+				t.Errorf("%s: %+v: %v", attribute, c, err)
+			}
+		}
+	}
+}
+
+// An anonymous caller has no attributes, not even false ones; an identity that was adopted is the
+// domain's own.
+//
+// Requirement: TRUST-012
+func TestPrincipalsHaveAttributes(t *testing.T) {
+	shipped := mustPolicy(t, "shipped")
+	shipped.Adopt([]string{"oauth:https://issuer.test#"})
+
+	for _, row := range []struct {
+		who           string
+		inside        bool
+		own, stranger bool // what conditions permit
+	}{
+		{"", false, false, false},
+		{"spiffe://alpha.test/agent/ada", true, true, false},
+		{"spiffe://beta.test/agent/ada", false, false, true},
+		{"oauth:https://issuer.test#ada", true, true, false},
+		{"oauth:https://other.test#ada", false, false, true},
+	} {
+		id := identity(t, row.who)
+		if shipped.Inside(id) != row.inside {
+			t.Errorf("%q: inside is not %v", row.who, row.inside)
+		}
+
+		for condition, want := range map[string]bool{"when { principal.own }": row.own,
+			"unless { principal.own }": row.stranger} {
+			p, err := shipped.With("test.cedar", []byte(`@id("a") permit (principal, action, resource) `+condition+";"))
+			must(t, err)
+
+			if d := p.Read(id, entryOf(t, alpha, mesh)); d.Allow != want {
+				t.Errorf("%q, %s: %+v", row.who, condition, d)
+			}
+		}
+	}
+}
+
+// An operator is shown the domains that a new policy names, to find misspelt ones.
+func TestPolicyNamesDomains(t *testing.T) {
+	p := mustPolicy(t, "shipped")
+	must(t, p.Set([]byte(`
+		@id("a") permit (principal == Peer::"f.test", action == Action::"export", resource);
+		@id("b") permit (principal == Identity::"spiffe://b.test/agent/eve", action == Action::"read", resource);
+		@id("c") permit (principal is Identity, action == Action::"read", resource) when { principal.domain == "c.test" };
+		@id("d") permit (principal, action == Action::"read", resource) unless { "d.test" != resource.origin };
+		@id("e") permit (principal is Identity, action == Action::"read", resource) when {
+			["e.test", "a.test", "alpha.test"].contains(principal.domain) && resource.agent == "agent.test" };`), 1))
+
+	if got, want := p.Domains(), []string{"a.test", "b.test", "c.test", "d.test", "e.test", "f.test"}; !slices.Equal(
+		got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	if err := p.Set([]byte("permit"), 2); err == nil || p.Domains() != nil {
+		t.Errorf("of a text that can't be read: %v, %q", err, p.Domains())
 	}
 }
 
@@ -329,20 +424,44 @@ func TestPolicyText(t *testing.T) {
 	}
 }
 
-// Whoever may read one registration of a class may read all of it, and what is of
+// Whoever sees one registration of a class, by policy or as its owner, sees all of it, and what is of
 // two classes differs in what the sets look at.
 func TestClassDecidesReading(t *testing.T) {
 	var entries []*directory.Entry
 	for _, v := range []directory.Visibility{{}, {Mesh: true}, {Peers: []spiffeid.TrustDomain{beta}}} {
-		for i, origin := range []spiffeid.TrustDomain{alpha, alpha, beta} {
+		for i, origin := range []spiffeid.TrustDomain{alpha, alpha, alpha, beta, beta} {
 			e := entryOf(t, origin, v)
-			e.Agent = fmt.Sprintf("printer-%d", i)
+			e.RID, e.Agent = directory.NewRID(int64(len(entries)), [10]byte{}), fmt.Sprintf("printer-%d", i)
+
+			switch i {
+			case 1:
+				e.Packed = directory.Pack(e.Document, &directory.Projection{Tags: []string{"large"}})
+			case 2, 4:
+				e.Owner = identity(t, "spiffe://"+origin.Name()+"/agent/bob")
+			}
+
 			entries = append(entries, e)
 		}
 	}
 
-	for name, classes := range map[string]int{"shipped": 4, "development": 2} {
-		p := mustPolicy(t, name)
+	const streams = `@id("streams") permit (principal, action == Action::"read", resource) when { resource.streamed };`
+
+	for _, row := range []struct {
+		text    string
+		classes int
+	}{
+		{string(shippedText), 7},
+		{string(developmentText), 3},
+		{`@id("a") permit (principal, action, resource) when { resource.visibility == "mesh" };`, 9},
+		{`@id("a") permit (principal, action, resource) when { resource.agent like "*-3" };`, 5},
+		{`@id("a") permit (principal, action, resource) when { resource.owner like "*/bob" };`, 4},
+		{streams + `@id("a") permit (principal, action == Action::"export", resource) when { resource.agent like "*-1" };`,
+			10},
+		{streams + `@id("a") permit (principal, action == Action::"export", resource)
+			when { resource.visible && resource.tags.contains("large") };`, 10},
+	} {
+		p, err := parsePolicy("test.cedar", []byte(row.text), alpha, directory.Visibility{})
+		must(t, err)
 
 		first := map[string]*directory.Entry{}
 		for _, e := range entries {
@@ -351,32 +470,20 @@ func TestClassDecidesReading(t *testing.T) {
 				first[class] = e
 			}
 
-			for _, who := range []string{"", "spiffe://alpha.test/client/reader", "spiffe://beta.test/agent/eve",
+			for _, who := range []string{"", "spiffe://alpha.test/agent/bob", "spiffe://beta.test/agent/eve",
 				"spiffe://gamma.test/agent/eve"} {
-				if id := identity(t, who); p.Read(id, e).Allow != p.Read(id, first[class]).Allow {
-					t.Errorf("%s: %q may read one of %q and not the other of class %q", name, who, e.Agent, class)
+				id := identity(t, who)
+				sees := func(e *directory.Entry) bool { return e.Owner == id || p.Read(id, e).Allow }
+
+				if sees(e) != sees(first[class]) {
+					t.Errorf("%.200s: %q sees one of %q and not the other of class %q", row.text, who, e.Agent, class)
 				}
 			}
 		}
 
-		if len(first) != classes {
-			t.Errorf("%s: there are %d classes, want %d", name, len(first), classes)
+		if len(first) != row.classes {
+			t.Errorf("%.200s: there are %d classes, want %d", row.text, len(first), row.classes)
 		}
-	}
-
-	// What a stream to the reader's domain holds may depend on the document.
-	p, err := Parse("test.cedar", append(slices.Clone(shippedText), `
-		@id("open") permit (principal is Peer, action == Action::"export", resource)
-		when { resource.tags.contains("open") };`...), alpha)
-	must(t, err)
-
-	open, closed := entryOf(t, alpha, mesh), entryOf(t, alpha, mesh)
-	open.RID, closed.RID = directory.NewRID(1, [10]byte{1}), directory.NewRID(1, [10]byte{2})
-	open.Packed = directory.Pack(open.Document, &directory.Projection{Tags: []string{"open"}})
-
-	bob := identity(t, "spiffe://beta.test/agent/bob")
-	if !p.Read(bob, open).Allow || p.Read(bob, closed).Allow || p.Class(open) == p.Class(closed) {
-		t.Error("a document that is exported is of one class with another that is not")
 	}
 }
 
@@ -394,6 +501,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 		less = `@id("less") @members("tags, provenance.registrant") forbid (principal,` +
 			` action in [Action::"read", Action::"export"],` +
 			` resource) unless { principal is Identity && principal.own };`
+		sent  = `@id("sent") @members("tags") permit (principal, action == Action::"export", resource);`
 		never = `@id("never") forbid (principal, action == Action::"read", resource);`
 	)
 
@@ -411,6 +519,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 		{some + less, bob, directory.ShowOnly("description"), []string{"less", "some"}},
 		{all + less, bob, directory.Withhold("tags", directory.MemberRegistrant), []string{"all", "less"}},
 		{all + less, ada, directory.Redaction{}, []string{"all"}},
+		{all + sent, bob, directory.Redaction{}, []string{"all"}},
 	} {
 		p, err := Parse("test.cedar", []byte(row.text), alpha)
 		must(t, err)
@@ -525,6 +634,10 @@ func TestUnknownAttributesAreRefused(t *testing.T) {
 		{`forbid (principal, action, resource is Registration) when { resource.agent == "x" }`, ""},
 		{`forbid (principal, action == Action::"read", resource) unless { principal is Identity && principal.own }`, ""},
 		{`forbid (principal is Identity, action == Action::"read", resource) unless { principal.own }`, ""},
+		{`forbid (principal, action == Action::"read", resource)
+			when { principal == Identity::"spiffe://alpha.test/agent/ada" && principal.own }`, ""},
+		{`forbid (principal, action == Action::"read", resource)
+			when { principal in Identity::"spiffe://alpha.test/agent/ada" && principal.own }`, ""},
 		{`permit (principal, action == Action::"read", resource) when { principal.own }`, ""},
 	} {
 		_, err := Parse("test.cedar", []byte(`@id("a") `+row.policy+";"), alpha)
@@ -587,7 +700,9 @@ func TestAForbidThatFailsForbids(t *testing.T) {
 	reported := 0
 	p.Failing(func(string, string, string) { reported++ })
 
-	decision := p.Read(ada, entryOf(t, alpha, mesh))
+	p.Read(ada, entryOf(t, alpha, mesh))
+
+	decision := p.Read(ada, entryOf(t, alpha, mesh)) // remembered, and so reported once
 	if slices.Sort(decision.Policies); !decision.Allow || reported != 1 ||
 		decision.Redaction != directory.Withhold("tags", "url", "vendor") ||
 		!slices.Equal(decision.Policies, []string{"all", "fails", "stops"}) {
@@ -670,21 +785,6 @@ func TestARenewalIsDecidedAsARegistration(t *testing.T) {
 			if got := p.Renew(&e).Allow; got != row.want {
 				t.Errorf("%+v: %v", row, got)
 			}
-		}
-	}
-
-	must(t, p.Set([]byte(string(shippedText)+`
-		@id("home") forbid (principal, action == Action::"register", resource)
-		when { resource.visibility == "mesh" };`), 9))
-
-	for _, home := range []bool{false, true} {
-		e := *e
-		if home {
-			e.Visibility = directory.Visibility{}
-		}
-
-		if got := p.Renew(&e).Allow; got != home {
-			t.Errorf("with visibility %s: %v", e.Visibility, got)
 		}
 	}
 }

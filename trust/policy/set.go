@@ -63,7 +63,7 @@ func (s *scopes) add(principal head, policy namedPolicy) {
 
 		uid := types.NewEntityUID(types.EntityType(entity.Type), types.String(entity.ID))
 		s.byEntity[uid] = append(s.byEntity[uid], policy)
-	case principal.Type != "" && principal.In == nil:
+	case principal.Type != "":
 		if s.byType == nil {
 			s.byType = map[types.EntityType]policyList{}
 		}
@@ -181,7 +181,7 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 		return err
 	}
 
-	lean, guard, err := leaned(text, &parts.Principal, p.Effect())
+	lean, guard, err := leaned(text)
 	if err != nil {
 		return err
 	}
@@ -214,50 +214,23 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	return nil
 }
 
-// leaned splits a policy, in JSON, into lean and guard. lean omits the parts of the head
-// that its place in the set implies: its action, and a principal that is of a type or is
-// one entity. guard has the conditions that depend on the principal alone.
-func leaned(text []byte, principal *head, effect types.Effect) (lean, guard *cedar.Policy, err error) {
-	var parts map[string]jsontext.Value
-	if err := json.Unmarshal(text, &parts); err != nil {
-		return nil, nil, err
-	}
-
-	about, rest, err := divided(parts["conditions"], effect == cedar.Forbid)
-	if err != nil {
-		return nil, nil, err
-	}
-
-	anything := jsontext.Value(`{"op":"All"}`)
-
-	parts["action"] = anything
-	if len(about) > 0 {
-		// The guard of a forbid is a permit too: its answer says whether the conditions hold.
-		guard, err = assembled(map[string]any{"effect": "permit", "principal": anything, "action": anything,
-			"resource": anything, "conditions": about})
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-
-	// The place in scopes implies these heads; all others stay in the policy.
-	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
-		parts["principal"] = anything
-	}
-
-	whole := map[string]any{}
-	for name, part := range parts {
-		whole[name] = part
-	}
-
-	whole["conditions"] = rest
-	lean, err = assembled(whole)
-
-	return lean, guard, err
+// policyJSON is a policy in Cedar's JSON format, whose annotations decide nothing.
+type policyJSON struct {
+	Effect     string         `json:"effect"`
+	Principal  jsontext.Value `json:"principal"`
+	Action     jsontext.Value `json:"action"`
+	Resource   jsontext.Value `json:"resource"`
+	Conditions []condition    `json:"conditions"`
 }
 
-func assembled(parts map[string]any) (*cedar.Policy, error) {
-	text, err := json.Marshal(parts)
+// A condition is a when or an unless.
+type condition struct {
+	Kind string         `json:"kind"`
+	Body jsontext.Value `json:"body"`
+}
+
+func (j *policyJSON) policy() (*cedar.Policy, error) {
+	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
 	}
@@ -267,10 +240,30 @@ func assembled(parts map[string]any) (*cedar.Policy, error) {
 	return p, p.UnmarshalJSON(text)
 }
 
-// A condition is a when or an unless, as Cedar's JSON has it.
-type condition struct {
-	Kind string         `json:"kind"`
-	Body jsontext.Value `json:"body"`
+// leaned splits the conditions of a policy, in JSON: guard has those that depend on the principal
+// alone, and lean the rest. lean omits the action, which its place in the set implies: an action in a
+// list costs more than the conditions.
+func leaned(text []byte) (lean, guard *cedar.Policy, err error) {
+	var whole policyJSON
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, nil, err
+	}
+
+	anything := jsontext.Value(`{"op":"All"}`)
+
+	about, rest := divided(whole.Conditions, whole.Effect == "forbid")
+	if len(about) > 0 {
+		// The guard of a forbid is a permit too: its answer says whether the conditions hold.
+		guard, err = (&policyJSON{"permit", anything, anything, anything, about}).policy()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+
+	whole.Action, whole.Conditions = anything, rest
+	lean, err = whole.policy()
+
+	return lean, guard, err
 }
 
 // divided separates the conditions that depend on the principal alone from the rest. All
@@ -278,15 +271,7 @@ type condition struct {
 // their order does not matter, because a condition whose evaluation fails does not hold. A
 // forbid whose evaluation fails applies: ordered keeps its conditions in their order, so
 // that one fails in parts if it fails as a whole.
-func divided(text jsontext.Value, ordered bool) (about, rest []condition, err error) {
-	var all []condition
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, &all); err != nil {
-			return nil, nil, err
-		}
-	}
-
-	rest = []condition{}
+func divided(all []condition, ordered bool) (about, rest []condition) {
 	for _, c := range all {
 		joins := "&&"
 		if c.Kind == "unless" {
@@ -302,20 +287,20 @@ func divided(text jsontext.Value, ordered bool) (about, rest []condition, err er
 		}
 	}
 
-	return about, rest, nil
+	return about, rest
 }
 
 // partsOf returns the operands of an operator, in their order.
 func partsOf(body jsontext.Value, operator string) []jsontext.Value {
-	var joined map[string]jsontext.Value
-	if json.Unmarshal(body, &joined) == nil && len(joined) == 1 && joined[operator] != nil {
-		var sides struct {
-			Left  jsontext.Value `json:"left"`
-			Right jsontext.Value `json:"right"`
-		}
-		if json.Unmarshal(joined[operator], &sides) == nil {
-			return append(partsOf(sides.Left, operator), partsOf(sides.Right, operator)...)
-		}
+	var joined map[string]struct {
+		Left  jsontext.Value `json:"left"`
+		Right jsontext.Value `json:"right"`
+	}
+
+	// An expression of another form, such as a variable, has no sides.
+	_ = json.Unmarshal(body, &joined)
+	if sides, ok := joined[operator]; ok {
+		return append(partsOf(sides.Left, operator), partsOf(sides.Right, operator)...)
 	}
 
 	return []jsontext.Value{body}
@@ -383,7 +368,6 @@ const opAll = "All"
 type head struct {
 	Op       string       `json:"op"`
 	Type     string       `json:"entity_type"` // of is
-	In       *head        `json:"in"`          // of is … in
 	Entity   *headEntity  `json:"entity"`
 	Entities []headEntity `json:"entities"`
 }
