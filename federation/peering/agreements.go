@@ -127,9 +127,11 @@ func (a *Agreements) Run(ctx context.Context) {
 				})
 			}
 
-			// Looked at again until its bundle is confirmed.
-			if !a.isHeld(peering.Domain) {
-				known[peering.Domain] = peering
+			known[peering.Domain] = peering
+
+			// An agreement whose bundle waits is looked at again, also if the domain returns to the one before.
+			if a.isHeld(peering.Domain) {
+				delete(known, peering.Domain)
 			}
 		}
 

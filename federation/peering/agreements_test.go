@@ -287,8 +287,8 @@ func TestAgreementsAreKeptOnDisk(t *testing.T) {
 		}
 		follow()
 
-		if _, held := load(t, store, dir); !held[beta] {
-			t.Error("after a restart the peer's bundle is not in force")
+		if node, held := load(t, &countedLog{unsettled: true}, dir); !held[beta] || !node.IsActive(beta) {
+			t.Error("after a restart the peer is not known, or its bundle is not in force")
 		}
 
 		store.all[0].State = directory.PeeringTerminated

@@ -198,19 +198,17 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	defer k.mu.Unlock()
 
 	state := k.seen[peering.Domain]
-	state.err = err
+	state.err, state.due = err, now.Add(bundleRetryInterval)
 
-	if directory.ProblemOf(err) == directory.Conflict {
+	switch {
+	case err == nil:
+		state.fetched, state.due = now, now.Add(got.Again)
+	case directory.ProblemOf(err) == directory.Conflict:
 		k.Logger.Info("a peer's new bundle waits until the leader finds it too; the last good one stays", "peer", name,
 			"endpoint", url, "err", err)
-		state.due = now.Add(bundleRetryInterval)
-	} else if err != nil {
+	default:
 		k.Logger.Error("cannot fetch a peer's bundle; the last good one stays", "peer", name, "endpoint", url,
 			"err", err)
-		state.due = now.Add(bundleRetryInterval)
-	} else {
-		state.fetched = now
-		state.due = now.Add(got.Again)
 	}
 
 	k.seen[peering.Domain] = state

@@ -2,8 +2,10 @@ package peering_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,42 @@ func (b trusting) Set(td spiffeid.TrustDomain, bundle []byte) error {
 }
 func (b trusting) Remove(td spiffeid.TrustDomain) { delete(b, td) }
 
+func withBundle(bundle string) directory.Peering {
+	return directory.Peering{
+		Domain: beta, State: directory.PeeringActive, Bundle: []byte(bundle),
+		Endpoint: directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"},
+	}
+}
+
+// runTrusting runs a node to which one bundle is proven, and which appends those to be confirmed to asked.
+func runTrusting(t *testing.T, dir string, domains peering.Consensus, proven *string,
+	asked *[]*directory.BundleChange) (*peering.Agreements, trusting) {
+	inForce := trusting{}
+
+	node, err := peering.Load(peering.Config{
+		Dir: dir, Bundles: inForce, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+		Proven: func(_ spiffeid.TrustDomain, bundle []byte) bool { return string(bundle) == *proven },
+		Judge:  func(change *directory.BundleChange) { *asked = append(*asked, change) },
+		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
+		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
+			return os.WriteFile(path, contents, mode)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	node.Begin(domains)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+
+	go node.Run(ctx)
+	synctest.Wait()
+
+	return node, inForce
+}
+
 // A bundle that one member alone brought in a snapshot is not in force until the peer's endpoint confirms it, also
 // after a restart. The bundle before is, and the node starts without the endpoint.
 //
@@ -30,10 +68,7 @@ func (b trusting) Remove(td spiffeid.TrustDomain) { delete(b, td) }
 func TestAnUnconfirmedBundleOfASnapshotIsNotInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		with := func(bundle string) *log {
-			return &log{all: []directory.Peering{{
-				Domain: beta, State: directory.PeeringActive, Bundle: []byte(bundle),
-				Endpoint: directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"},
-			}}}
+			return &log{all: []directory.Peering{withBundle(bundle)}}
 		}
 		dir, proven := t.TempDir(), ""
 
@@ -41,27 +76,7 @@ func TestAnUnconfirmedBundleOfASnapshotIsNotInForce(t *testing.T) {
 
 		// run starts a node, and checks the bundle that it has in force.
 		run := func(domains *log, want string) (*peering.Agreements, trusting) {
-			inForce := trusting{}
-
-			node, err := peering.Load(peering.Config{
-				Dir: dir, Bundles: inForce, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
-				Proven: func(_ spiffeid.TrustDomain, bundle []byte) bool { return string(bundle) == proven },
-				Judge:  func(change *directory.BundleChange) { asked = append(asked, change) },
-				ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
-					return os.WriteFile(path, contents, mode)
-				},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			node.Begin(domains)
-
-			ctx, cancel := context.WithCancel(t.Context())
-			t.Cleanup(cancel)
-
-			go node.Run(ctx)
-			synctest.Wait()
+			node, inForce := runTrusting(t, dir, domains, &proven, &asked)
 
 			if inForce[beta] != want {
 				t.Errorf("in force is %q, want %q", inForce[beta], want)
@@ -104,4 +119,59 @@ func TestAnUnconfirmedBundleOfASnapshotIsNotInForce(t *testing.T) {
 
 		run(with("newest"), "newest")
 	})
+}
+
+// A bundle that waits for its confirmation is dropped once the domain has another one, or no peer: a late
+// confirmation changes nothing. A domain that is a peer anew begins with the bundle of the new agreement.
+//
+// Requirement: SEC-012
+func TestABundleThatWaitsEndsWithItsAgreement(t *testing.T) {
+	for _, next := range []directory.Peering{
+		withBundle("old"), withBundle("forged anew"), withBundle("forged").Ended(true),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var (
+				asked []*directory.BundleChange
+				store = &countedLog{changed: make(chan struct{})}
+			)
+
+			store.all = []directory.Peering{withBundle("old")}
+			node, inForce := runTrusting(t, t.TempDir(), store, new(string), &asked)
+
+			put := func(peering directory.Peering) {
+				store.put(peering)
+				synctest.Wait()
+			}
+			put(withBundle("forged"))
+
+			if len(asked) != 1 || !node.Holds(asked[0]) {
+				t.Fatalf("to be confirmed are %+v", asked)
+			}
+
+			put(next)
+
+			if node.Holds(asked[0]) {
+				t.Errorf("%s, %q: the bundle waits still", next.State, next.Bundle)
+			}
+
+			node.Confirm(asked[0])
+			synctest.Wait()
+
+			if inForce[beta] == "forged" {
+				t.Errorf("%s, %q: the dropped bundle is in force", next.State, next.Bundle)
+			}
+
+			if next.State == directory.PeeringTerminated {
+				if node.BundlesInForce() != directory.BundlesHash(nil) {
+					t.Error("a former peer's bundle counts among those in force")
+				}
+
+				put(withBundle("anew"))
+
+				if inForce[beta] != "anew" {
+					t.Errorf("in force of a peer anew is %q", inForce[beta])
+				}
+			}
+		})
+	}
 }
