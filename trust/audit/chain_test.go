@@ -124,6 +124,7 @@ func TestAVerifierFindsEachFault(t *testing.T) {
 		"line 1 was changed: line 2":   {strings.Replace(whole[0], "agent-0", "agent-9", 1), whole[1], whole[2]},
 		`after line 2 there is "a pie`: {whole[0], whole[1], "a piece", whole[2]},
 		`after line 1 there is "{\"ph`: {whole[0], `{"phase":"intent","n":"2"}`, whole[1]},
+		`after line 3 there is "{}"`:   {whole[0], whole[1], whole[2], `{}`, whole[3]},
 	} {
 		var (
 			verifier Verifier
@@ -150,6 +151,7 @@ func TestTornLinesAreRepaired(t *testing.T) {
 	for name, tail := range map[string]string{
 		"half a line":         `{"time":"2026-01-01T00:00:00Z","phase":"intent","act`,
 		"zeros":               strings.Repeat("\x00", 5000),
+		"no line":             "{}\n",
 		"blocks out of order": strings.Repeat("\x00", 512) + `on":"x"}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -83,7 +83,7 @@ func appendDifference(data []byte, d *directory.AuditDifference) []byte {
 
 	data = strictjson.AppendText(data, "is", d.Is.String())
 
-	if d.Version != nil && d.WasVersion != nil {
+	if d.Version != nil {
 		data = strictjson.AppendUint(data, "was_version", *d.WasVersion)
 		data = strictjson.AppendUint(data, "version", *d.Version)
 	}

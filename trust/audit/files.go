@@ -183,13 +183,13 @@ func lastMember(file *os.File, size int64, name string) (string, error) {
 		// Each window overlaps the one after it, so that a member across the boundary is found whole.
 		from := max(0, end-step)
 
-		n, err := file.ReadAt(room[:min(size, end+value)-from], from)
-		if err != nil && !errors.Is(err, io.EOF) {
+		window := room[:min(size, end+value)-from]
+		if _, err := file.ReadAt(window, from); err != nil {
 			return "", err
 		}
 
-		if at := bytes.LastIndex(room[:n], []byte(name)); at >= 0 {
-			rest := room[at+len(name) : n]
+		if at := bytes.LastIndex(window, []byte(name)); at >= 0 {
+			rest := window[at+len(name):]
 			return string(rest[:min(len(rest), value)]), nil
 		}
 	}
@@ -202,7 +202,7 @@ func lastMember(file *os.File, size int64, name string) (string, error) {
 func lastLine(file io.ReaderAt, size int64) (end int64, line []byte, err error) {
 	// A line has at most maxLine bytes, and a torn one of that size may follow the last whole line.
 	room := make([]byte, min(size, 2*maxLine))
-	if _, err := file.ReadAt(room, size-int64(len(room))); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := file.ReadAt(room, size-int64(len(room))); err != nil {
 		return 0, nil, err
 	}
 
@@ -267,14 +267,12 @@ func firstLineOf(path string) (link, error) {
 
 // firstLine returns the place of the first line of a file; zero if there is none.
 func firstLine(file io.ReaderAt) (link, error) {
-	room := make([]byte, 64<<10)
-
-	n, err := file.ReadAt(room, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	head, err := io.ReadAll(io.NewSectionReader(file, 0, 64<<10))
+	if err != nil {
 		return link{}, err
 	}
 
-	line, _, _ := bytes.Cut(room[:n], []byte("\n"))
+	line, _, _ := bytes.Cut(head, []byte("\n"))
 	at, _ := parseLink(line)
 
 	return at, nil

@@ -146,3 +146,34 @@ func TestAuditFailsWhileAnOutcomeHasNoRoom(t *testing.T) {
 		t.Errorf("once there is room the lines are %+v", lines)
 	}
 }
+
+// A log has one file open, however many it has begun, read and continued.
+func TestFilesAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+
+	for range 2 {
+		a := openLog(t, path, 1000, 3)
+		for range 30 {
+			must(t, intend(a, directory.AuditEvent{Action: "register"}))
+		}
+
+		_, err := a.Read(t.Context(), directory.AuditQuery{})
+		must(t, err)
+
+		open := 0
+
+		for fd := range 1000 {
+			if name, err := os.Readlink(fmt.Sprint("/proc/self/fd/", fd)); err == nil && strings.HasPrefix(name, dir) {
+				open++
+			}
+		}
+
+		if open != 1 {
+			t.Errorf("%d files are open", open)
+		}
+
+		must(t, a.Close())
+		must(t, os.Truncate(path, 0)) // the next one continues the file before it
+	}
+}

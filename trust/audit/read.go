@@ -304,7 +304,7 @@ func named(identity, who string) bool {
 // line.
 func seekNumber(file *os.File, number uint64) (int64, error) {
 	info, err := file.Stat()
-	if err != nil || number == 0 {
+	if err != nil {
 		return 0, err
 	}
 
@@ -314,15 +314,13 @@ func seekNumber(file *os.File, number uint64) (int64, error) {
 	for high-low > near {
 		middle := low + (high-low)/2
 
-		room := make([]byte, near/2)
-
-		n, err := file.ReadAt(room, middle)
-		if err != nil && !errors.Is(err, io.EOF) {
+		part, err := io.ReadAll(io.NewSectionReader(file, middle, near/2))
+		if err != nil {
 			return 0, err
 		}
 
 		// The middle is somewhere within a line, so the whole line after it decides.
-		_, rest, _ := bytes.Cut(room[:n], []byte("\n"))
+		_, rest, _ := bytes.Cut(part, []byte("\n"))
 		line, _, whole := bytes.Cut(rest, []byte("\n"))
 
 		at, ok := parseLink(line)
@@ -333,7 +331,7 @@ func seekNumber(file *os.File, number uint64) (int64, error) {
 		if at.Number > number {
 			high = middle
 		} else {
-			low = middle + int64(n-len(rest))
+			low = middle + int64(len(part)-len(rest))
 		}
 	}
 

@@ -66,9 +66,9 @@ func (v *Verifier) Line(line []byte) *Fault {
 	v.covered = v.covered || at.From == v.first.Number && at.Head == v.first.Prev
 
 	switch {
-	case v.lines > 1 && before.number > 0 && at.Number > before.number+1:
+	case before.number > 0 && at.Number > before.number+1:
 		return fault(before.number, "lines %d to %d are missing", before.number+1, at.Number-1)
-	case v.lines > 1 && at.Number < before.number+1:
+	case at.Number < before.number+1:
 		return fault(before.number, "line %d stands after line %d: lines were put in or moved", at.Number,
 			before.number)
 	case v.lines > 1 && at.Prev != before.head:
