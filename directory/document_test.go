@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
@@ -102,9 +103,7 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 		`{"base":"https://a.test","x":1,"capabilities":[{"name":"a","type":"tool"}]}`)
 
 	m, err := d.Merge([]byte(`{"new":true,"capabilities":[],"x":{"y":2},"href":"forged"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if want := `{"base":"https://a.test","x":{"y":2},"capabilities":[],"new":true}`; string(m.Bytes()) != want {
 		t.Errorf("got %s, want %s", m.Bytes(), want)
@@ -115,9 +114,7 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 	}
 
 	m, err = d.Merge([]byte(`{"base":null}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, err = kinds.Project("a", m)
 	wantRefusal(t, err, directory.BadDocument, "/base")
@@ -147,3 +144,5 @@ func TestKinds(t *testing.T) {
 		wantRefusal(t, err, directory.BadRequest, "")
 	}
 }
+
+var must = directorytest.Must

@@ -91,9 +91,7 @@ func TestErrorsHaveNoFullStopBeforeThePointer(t *testing.T) {
 
 func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 	members, err := directory.ParseObject([]byte("{ \"z\" : [ 1.0e2,  \"\\u0041\" ] ,\"a\":\t{ \"q\":1 }}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	want := []strictjson.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)},
 		{Name: "a", Value: []byte(`{ "q":1 }`)}}

@@ -34,9 +34,7 @@ func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 	}
 
 	var servers []json.RawMessage
-	if err := errors.Join(err, json.Unmarshal(seed, &servers)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, json.Unmarshal(seed, &servers)))
 
 	for _, s := range servers {
 		add(directory.KindMCP, s)
@@ -49,9 +47,7 @@ func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 
 	for _, file := range cards {
 		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		add(directory.KindA2A, body)
 	}

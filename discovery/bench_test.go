@@ -19,6 +19,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery/analysis"
 	"github.com/roster-mesh/roster/discovery/content"
@@ -178,15 +179,11 @@ func population(b *testing.B, n int) (*index.View, *Finder) {
 	}
 
 	f, err := New(Config{View: v, Class: byVisibility})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	b.Cleanup(f.Close)
 
-	if err := f.CatchUp(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must(b, f.CatchUp(b.Context()))
 
 	return v, f
 }
@@ -250,3 +247,5 @@ func reportQuantiles(b *testing.B, took []time.Duration) {
 
 // termOf returns the hash of a made-up term.
 func termOf(i int) uint64 { return (uint64(i)*0x9e3779b97f4a7c15 ^ uint64(i)<<17) | 1 }
+
+var must = directorytest.Must

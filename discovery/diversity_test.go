@@ -265,9 +265,7 @@ func TestAnOwnerOfEverythingHidesNobody(t *testing.T) {
 
 	put(2*size, ownerOf(3), "rival", "Plans a route for people who have time, and has maps.")
 
-	if err := w.finder.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.finder.CatchUp(t.Context()))
 
 	for _, query := range []string{"plan a route", "plan the fastest route for bicycles"} {
 		began := time.Now()

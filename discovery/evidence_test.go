@@ -64,9 +64,7 @@ func at(t *testing.T, doc []byte, name, pointer string) string {
 	}
 
 	var v any
-	if err := json.Unmarshal(doc, &v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(doc, &v))
 
 	for _, step := range strings.Split(pointer, "/")[1:] {
 		switch in := v.(type) {

@@ -79,9 +79,7 @@ func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 		{`{"query":"route"}`, "stuffed", discovery.WhyFlagged, 0},
 	} {
 		x, err := w.explain(public, c.request, c.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if x.Why != c.why || x.Rank != c.rank {
 			t.Errorf("%s: %s is %s with rank %d, want %s with %d", c.request, c.name, x.Why, x.Rank, c.why, c.rank)

@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/discovery/content"
@@ -115,9 +116,7 @@ func TestStrictRequestsFailWhereAFilterCannotBeApplied(t *testing.T) {
 	w := newWorld(t, nil, planner)
 
 	r, err := discovery.ParseRequest([]byte(`{"query":"route","strict":true,"constraints":{"region":"eu","cost":3}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, err = w.finder.Find(t.Context(), discovery.Query{Request: r})
 
@@ -321,9 +320,7 @@ func TestASurfaceMayFilter(t *testing.T) {
 		agent{name: "resting", description: "Plans a route.", status: "inactive"})
 
 	r, err := discovery.ParseRequest([]byte(`{"query":"route"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	res, err := w.finder.Find(t.Context(), discovery.Query{Request: r, AnyStatus: true,
 		Where: func(e *directory.Entry) string {
@@ -333,9 +330,7 @@ func TestASurfaceMayFilter(t *testing.T) {
 
 			return ""
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if got := slices.Sorted(slices.Values(names(res))); !slices.Equal(got, []string{"other-planner", "resting"}) ||
 		res.Excluded["not_it"] != 1 {
@@ -349,9 +344,7 @@ func TestAQueryEndsWithItsContext(t *testing.T) {
 	cancel()
 
 	r, err := discovery.ParseRequest([]byte(`{"query":"route"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if _, err := w.finder.Find(ctx, discovery.Query{Request: r}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the query ended with %v", err)
@@ -419,3 +412,5 @@ func TestNothingIsFoundPastItsDeadline(t *testing.T) {
 		t.Error("it was removed, so the deadline was not asked")
 	}
 }
+
+var must = directorytest.Must

@@ -40,9 +40,7 @@ func TestWhatHasExpiredIsGone(t *testing.T) {
 			age: lifetime - time.Minute})
 
 		ctx, stop := context.WithCancel(t.Context())
-		if err := w.finder.CatchUp(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.finder.CatchUp(ctx))
 
 		var following sync.WaitGroup
 		following.Go(func() { _ = w.finder.Run(ctx) })
@@ -75,9 +73,7 @@ func TestFindingWhileRegistering(t *testing.T) {
 	w := newWorld(t, nil)
 
 	ctx, stop := context.WithCancel(t.Context())
-	if err := w.finder.CatchUp(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.finder.CatchUp(ctx))
 
 	var tasks sync.WaitGroup
 	tasks.Go(func() { _ = w.finder.Run(ctx) })

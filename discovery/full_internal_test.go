@@ -16,9 +16,7 @@ func TestTermsAreBounded(t *testing.T) {
 	v := index.NewView(alpha)
 
 	f, err := New(Config{View: v})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	w := newWriter(1)
 	first := w.entry(1)
@@ -29,9 +27,7 @@ func TestTermsAreBounded(t *testing.T) {
 
 		res, err := f.Find(t.Context(),
 			Query{Request: &Request{Query: text, Limit: 3, Constraints: Constraints{MaxAge: -1}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return res
 	}

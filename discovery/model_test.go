@@ -166,9 +166,7 @@ func TestTheBestOfManyAreFound(t *testing.T) {
 		w.view.Own().Put(&e)
 	}
 
-	if err := w.finder.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.finder.CatchUp(t.Context()))
 
 	start := time.Now()
 	expect(t, w.ask(`{"query":"plan a route by ferry","limit":3}`), "planner-22999", "planner-45999", "planner-68999")

@@ -61,9 +61,7 @@ func TestARequestSaysWhatIsAsked(t *testing.T) {
 		"protocols":["a2a"],"limit":500,"include_evidence":true,"detail":"full","strict":true,"expand":true,"x-unknown":{"query":1},
 		"client_context":{"locale":"de","user":"nobody"},
 		"constraints":{"max_results_age_seconds":60,"region":"eu","origins":["beta.test"],"min_verification":"logged","latency":1,"cost":2}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	want := &discovery.Request{
 		Query: " plan a route ", RequiredTags: []string{"Route Planning"}, PreferredTags: []string{"maps"},

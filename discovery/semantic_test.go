@@ -95,9 +95,7 @@ func newMeaningWorld(t *testing.T, m *fakeModel, agents ...agent) *world {
 	t.Helper()
 
 	e, err := gateway.NewEmbeddings(m.URL, "toy-1", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(e.Close)
 	w := newWorld(t, func(c *discovery.Config) { c.Embedder = e }, agents...)

@@ -48,9 +48,7 @@ func TestADomainsKeysAreBoundedTogether(t *testing.T) {
 
 	for _, caller := range callers {
 		id, err := directory.ParseIdentity(caller.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := s.Invoke(t.Context(), e, invoke.Request{
 			Body: []byte(`{"text":"a"}`), Caller: id, Party: caller, Key: "k",

@@ -92,9 +92,7 @@ func TestCheckJudgesURLs(t *testing.T) {
 		"https://[::ffff:127.0.0.1]/": gateway.RuleAddress,
 	} {
 		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		wantRule(t, address, newGuard(t, gateway.GuardConfig{}).Check(u), rule)
 	}
@@ -269,9 +267,7 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 
 	resp, err := g.Client(gateway.Target{}).
 		Post(s.URL+"/to?to="+url.QueryEscape(elsewhere.URL), "application/json", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	resp.Body.Close()
 

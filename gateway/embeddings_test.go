@@ -32,14 +32,10 @@ func TestEmbeddings(t *testing.T) {
 	defer source.Close()
 
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("secret\n"), 0o600))
 
 	e, err := gateway.NewEmbeddings(source.URL+"/v1/embeddings", "toy", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	answer = `{"object":"list","model":"toy","data":[{"index":1,"embedding":[0,2]},{"index":0,"embedding":[1,` +
 		`0.5]}],"usage":{}}`

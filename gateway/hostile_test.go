@@ -214,9 +214,7 @@ func TestHostileEndpoints(t *testing.T) {
 		}))
 
 	tarpit, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tarpit.Close()
 	kinds := []struct {
 		url  string

@@ -32,9 +32,7 @@ func domain(t testing.TB) *consensus.Store {
 	id := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	pair := []tls.Certificate{authority.leaf(t, "127.0.0.1", id)}
 
@@ -49,9 +47,7 @@ func domain(t testing.TB) *consensus.Store {
 		ClientTLS: &tls.Config{Certificates: pair, RootCAs: authority.pool()},
 		Index:     index.New(), Timing: consensus.LocalTiming,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = s.Close() })
 
@@ -185,9 +181,7 @@ func TestIdempotencyKey(t *testing.T) {
 
 	r, err := here.Invoke(t.Context(), e, invoke.Request{Body: []byte(hello), Caller: directory.IdentityOf(alpha),
 		Key: "stream", Stream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_ = r.Stream.Close()
 
@@ -289,9 +283,7 @@ func TestClose(t *testing.T) {
 	streamed.Stream = true
 
 	r, err := s.Invoke(t.Context(), e, streamed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	<-started
 
@@ -316,9 +308,7 @@ func TestClose(t *testing.T) {
 		<-started
 	}
 
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close(t.Context()))
 
 	for range 2 {
 		if err := <-results; directory.ProblemOf(err) != directory.Unavailable {

@@ -67,14 +67,10 @@ func entry(t testing.TB, kind directory.Kind, name, document string) *directory.
 	t.Helper()
 
 	doc, err := directory.ParseDocument(kind, []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	p, err := kinds.Project(name, doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return &directory.Entry{
 		Origin: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1, [10]byte{}), Agent: name,
@@ -575,9 +571,7 @@ func TestStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 
 	r, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`{"text":"a"}`), Stream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Stream.Close()
 	buf := make([]byte, 100)
 	n, _ := r.Stream.Read(buf)

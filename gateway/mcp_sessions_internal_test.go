@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // Sessions are kept for a while, and for no more bytes than there is room for; those
@@ -30,15 +31,11 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 
 			there, err := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil).
 				Connect(t.Context(), theirs, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			here, err := mcp.NewClient(&mcp.Implementation{Name: "roster", Version: "1"}, nil).
 				Connect(t.Context(), ours, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			open = append(open, there)
 
@@ -133,9 +130,7 @@ func TestWhatTellsThatASessionIsLost(t *testing.T) {
 		}
 
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://agent.test", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if tc.session != "" {
 			r.Header.Set("Mcp-Session-Id", tc.session)
@@ -153,3 +148,5 @@ type answering int
 func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: int(a), Header: http.Header{}, Body: http.NoBody}, nil
 }
+
+var must = directorytest.Must

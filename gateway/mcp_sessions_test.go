@@ -146,9 +146,7 @@ func end(t *testing.T, s *stage) {
 	bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
-	if err := s.Close(bound); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close(bound))
 }
 
 // A caller's next call of an MCP agent goes in the session of the last one, and nobody

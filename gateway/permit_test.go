@@ -22,14 +22,10 @@ func TestPermissionsAreReplaced(t *testing.T) {
 	guard := newGuard(t, gateway.GuardConfig{Roots: authority.pool()})
 
 	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	number, err := strconv.ParseUint(at.Port(), 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	port := uint16(number)
 	name := "https://" + net.JoinHostPort("localhost", at.Port())

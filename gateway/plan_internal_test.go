@@ -12,14 +12,10 @@ import (
 func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 	doc, err := directory.ParseDocument(directory.KindAD,
 		[]byte(`{"base":"https://agents.example.com/a","notes":"`+strings.Repeat("a ", 15000)+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	p, err := kinds.Project("agent", doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	e := &directory.Entry{Agent: "agent", Document: doc, Packed: directory.Pack(doc, p)}
 	e.Compact()

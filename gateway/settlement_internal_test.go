@@ -68,9 +68,7 @@ func TestAnUnjudgedAnswerIsNoFailure(t *testing.T) {
 		g.judgements.heavy = limit.NewFair(limit.FairConfig{Slots: 2, PerParty: 2, Places: places})
 
 		leave, err := g.judgements.heavy.Enter(t.Context(), ada)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		i := &invocation{g: g, in: invoke.Request{Party: ada}}
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -35,9 +36,7 @@ func newCA(t testing.TB, domain string) *ca {
 	t.Helper()
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of " + domain},
@@ -49,14 +48,10 @@ func newCA(t testing.TB, domain string) *ca {
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return &ca{cert, key}
 }
@@ -67,9 +62,7 @@ func (c *ca) leaf(t testing.TB, host string, id spiffeid.ID, change ...func(*x50
 	t.Helper()
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute),
@@ -93,9 +86,7 @@ func (c *ca) leaf(t testing.TB, host string, id spiffeid.ID, change ...func(*x50
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, key.Public(), c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
@@ -128,9 +119,7 @@ func bundles(t testing.TB, cas map[string]*ca) func([]*x509.Certificate) (spiffe
 
 	b := trust.NewBundles()
 	for name, c := range cas {
-		if err := b.SetX509(spiffeid.RequireTrustDomainFromString(name), []*x509.Certificate{c.cert}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.SetX509(spiffeid.RequireTrustDomainFromString(name), []*x509.Certificate{c.cert}))
 	}
 
 	return func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, b) }
@@ -148,9 +137,7 @@ func fetch(t testing.TB, g *gateway.Guard, address string, target gateway.Target
 	t.Helper()
 
 	r, err := http.NewRequest("GET", address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return g.Fetch(context.Background(), r, target)
 }
@@ -168,3 +155,5 @@ func wantRule(t testing.TB, what string, err error, rule gateway.Rule) {
 		t.Errorf("%s: %v is no refusal", what, err)
 	}
 }
+
+var must = directorytest.Must

@@ -37,9 +37,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
 
 			trail, err := audit.Open(path, audit.Options{Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			invalid, unchecked, confirmed, asked := 0, 0, 0, 0
 
@@ -61,9 +59,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 				j.judge(t.Context(), bundleCheck{BundleChange: &directory.BundleChange{}})
 			}
 
-			if err := trail.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, trail.Close())
 
 			tail, err := audit.ReadTail(path, time.Now())
 			if err != nil || invalid != c.invalid || unchecked != c.unchecked ||

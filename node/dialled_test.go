@@ -20,9 +20,7 @@ func dialNode(t *testing.T, dialled *dialledConns, bundles *trust.Bundles, ca *t
 	t.Helper()
 
 	svid, err := ca.Issue("/roster/node/1", time.Hour, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	source := trust.NewSource(svid)
 	server := trust.ServerTLS(source, bundles, nil)
@@ -73,19 +71,13 @@ func TestADialledNodeIsNamedAndJudgedAgain(t *testing.T) {
 	td := spiffeid.RequireTrustDomainFromString("alpha.test")
 
 	dropped, err := trust.NewCA(td, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	kept, err := trust.NewCA(td, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	bundles := trust.NewBundles()
-	if err := bundles.SetX509(td, dropped.Bundle().X509Authorities()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bundles.SetX509(td, dropped.Bundle().X509Authorities()))
 
 	var dialled dialledConns
 

@@ -22,14 +22,10 @@ func TestTheAuditLineSaysWhatACommandChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 
 	trail, err := audit.Open(path, audit.Options{Size: 1 << 20, Files: 2, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	builtin, err := policy.New("shipped", spiffeid.RequireTrustDomainFromString("alpha.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	builtInText, _ := builtin.InForce()
 	builtInLines := uint64(strings.Count(string(builtInText), "\n"))
@@ -162,9 +158,7 @@ func readLines(t *testing.T, path string) (entries []audit.Entry) {
 
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return entries
 }

@@ -24,19 +24,13 @@ func TestAFarewellNeedsThePeersOperator(t *testing.T) {
 	now := time.Now()
 
 	ca, err := trust.NewCA(beta, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	other, err := trust.NewCA(beta, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	bundle, err := ca.Bundle().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	peer := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: bundle}
 	target := "https://beta.test/v1/operator/peers/change"
@@ -44,9 +38,7 @@ func TestAFarewellNeedsThePeersOperator(t *testing.T) {
 
 	request := func(ca *trust.CA, path, body string) *directory.OperatorRequest {
 		svid, err := ca.Issue(path, time.Hour, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		pair := tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]}
 		for _, c := range svid.Certificates {
@@ -56,9 +48,7 @@ func TestAFarewellNeedsThePeersOperator(t *testing.T) {
 		proof, err := operatorproof.Make(&pair, operatorproof.Request{
 			Domain: "beta.test", Method: http.MethodPost, URL: target, Body: sha256.Sum256([]byte(body)),
 		}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return &directory.OperatorRequest{Method: http.MethodPost, Target: target, Body: []byte(body), Proof: proof}
 	}

@@ -45,19 +45,13 @@ func TestAConnectionOfGossipEndsWithItsCertificate(t *testing.T) {
 		anyone := func(spiffeid.ID) error { return nil }
 
 		ca, err := trust.NewCA(td, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		svid, err := ca.Issue(trust.NodePath+"1", time.Hour, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		source, bundles := trust.NewSource(svid), trust.NewBundles()
-		if err := bundles.SetX509(td, ca.Bundle().X509Authorities()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, bundles.SetX509(td, ca.Bundle().X509Authorities()))
 
 		n := &Node{id: svid.ID, source: source, bundles: bundles, metrics: metrics.New("test")}
 		n.cfg.TrustDomain, n.cfg.Gossip.Advertise = td, "10.0.0.1:8403"

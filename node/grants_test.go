@@ -43,9 +43,7 @@ func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
 		{"development", false, nil, 0},
 	} {
 		decider, err := policy.New(c.policy, alpha)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		s := consensus.Subject{Agent: "helper", Owner: ada, Projection: &directory.Projection{},
 			Visibility: directory.Visibility{Mesh: c.mesh}}
@@ -72,9 +70,7 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 		` resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
 
 	decider, err := policy.Parse("test.cedar", []byte(allowed), alpha)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, c := range []struct {
 		agent string
@@ -230,9 +226,7 @@ func parsedPolicy(t *testing.T, text string) *policy.Policy {
 	t.Helper()
 
 	parsed, err := policy.Parse("test.cedar", []byte(text), spiffeid.RequireTrustDomainFromString("alpha.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return parsed
 }
@@ -243,9 +237,7 @@ func exportedEntry(t *testing.T, agent string, visibility directory.Visibility) 
 
 	document, err := directory.ParseDocument(directory.KindAD,
 		[]byte(`{"base": "https://x.example", "protocols": ["https"], "description": "an agent"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
 
@@ -264,9 +256,7 @@ func TestFailingForbidsAreReported(t *testing.T) {
 	failed := 0
 
 	p, err := policy.New("shipped", spiffeid.RequireTrustDomainFromString("alpha.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	p.Failing(reportForbids(func() { failed++ }, slog.New(slog.NewTextHandler(&lines, nil))))
 

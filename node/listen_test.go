@@ -87,13 +87,9 @@ func TestEachChangeOfBundlesClosesConnections(t *testing.T) {
 			td := spiffeid.RequireTrustDomainFromString(name)
 
 			ca, err := trust.NewCA(td, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
-			if err := bundles.SetX509(td, ca.Bundle().X509Authorities()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, bundles.SetX509(td, ca.Bundle().X509Authorities()))
 
 			open[td] = true
 			conn, other := net.Pipe()
@@ -140,17 +136,13 @@ func TestEachChangeOfBundlesClosesConnections(t *testing.T) {
 // A node that is started a moment after its predecessor was killed has its address.
 func TestAnAddressThatIsLetGoOfIsListenedAt(t *testing.T) {
 	before, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	address := before.Addr().String()
 	time.AfterFunc(200*time.Millisecond, func() { _ = before.Close() })
 
 	ln, err := Network{}.orTCP().Listen(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_ = ln.Close()
 }

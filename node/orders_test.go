@@ -16,6 +16,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/operatorproof"
 	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/trust"
@@ -31,9 +32,7 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 
 	trail, err := audit.Open(path, audit.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var log bytes.Buffer
 
@@ -46,9 +45,7 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 		t.Errorf("it goes on behind %d", last)
 	}
 
-	if err := trail.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, trail.Close())
 
 	page := httptest.NewRecorder()
 	m.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
@@ -78,9 +75,7 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 func TestABundleIsCheckedOnce(t *testing.T) {
 	trail, err := audit.Open(filepath.Join(t.TempDir(), "audit.jsonl"),
 		audit.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = trail.Close() })
 
@@ -118,24 +113,16 @@ func TestAProofConfirmsAStepOfTheClock(t *testing.T) {
 	alpha, now := spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now()
 
 	ca, err := trust.NewCA(alpha, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	svid, err := ca.Issue("/ops/operator", 10*time.Hour, now.Add(-5*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	bundles := trust.NewBundles()
-	if err := bundles.SetX509(alpha, ca.Bundle().X509Authorities()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
 
 	builtin, err := policy.New("shipped", alpha)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	o := &orders{
 		domain: alpha, require: true, chains: trust.NewClientVerifier(bundles), policy: builtin, builtin: builtin,
@@ -148,14 +135,10 @@ func TestAProofConfirmsAStepOfTheClock(t *testing.T) {
 		Domain: "alpha.test", Method: http.MethodPost, URL: "https://n/v1/operator/raft/clock",
 		Body: sha256.Sum256(body),
 	}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	proof, err := operatorproof.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	request := &directory.OperatorRequest{
 		By: directory.IdentityOf(svid.ID), Method: http.MethodPost, Target: "/v1/operator/raft/clock", Body: body,
@@ -184,3 +167,5 @@ func TestAProofConfirmsAStepOfTheClock(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/roster-mesh/roster/node/metrics"
 )
 
@@ -70,9 +71,7 @@ func TestReferenceOfMetrics(t *testing.T) {
 		"| metric | type | labels | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "")
 
 	if *update {
-		if err := os.WriteFile(metricsPage, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(metricsPage, []byte(page), 0o644))
 	}
 
 	if kept, err := os.ReadFile(metricsPage); err != nil || !bytes.Equal(kept, []byte(page)) {

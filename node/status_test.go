@@ -27,14 +27,10 @@ func TestAnSVIDThatEndsIsLogged(t *testing.T) {
 		now := time.Now()
 
 		ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		svid, err := ca.Issue("/roster/node/1", lifetime, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		var out bytes.Buffer
 

@@ -131,16 +131,12 @@ func TestASlotIsHeldWhileWorking(t *testing.T) {
 		wantFree(true, "of a call that never took it")
 
 		for range 2 {
-			if err := slot.Take(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, slot.Take(t.Context()))
 		}
 
 		wantFree(false, "while it is held")
 
-		if err := slot.Outside(t.Context(), func() { wantFree(true, "meanwhile") }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, slot.Outside(t.Context(), func() { wantFree(true, "meanwhile") }))
 
 		wantFree(false, "after that")
 		slot.Release()
@@ -157,9 +153,7 @@ func TestASlotIsHeldWhileWorking(t *testing.T) {
 		again := overload.Slot(admission.LookupWork, admission.Unshed)
 		busy := overload.Slot(admission.LookupWork, admission.Unshed)
 
-		if err := again.Take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, again.Take(t.Context()))
 
 		began := time.Now()
 		err := again.Outside(t.Context(), func() { _ = busy.Take(t.Context()) })

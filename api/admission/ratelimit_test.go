@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/limit"
@@ -22,9 +23,7 @@ func at(t *testing.T, domain, path, method string) admission.Caller {
 	t.Helper()
 
 	id, err := directory.ParseIdentity("spiffe://" + domain + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	caller := admission.Caller{Identity: id, Method: method, Party: limit.Caller{Kind: limit.Own, ID: id.String()}}
 	if domain != "alpha.test" {
@@ -39,9 +38,7 @@ func pattern(t *testing.T, text string) directory.IdentityPattern {
 	t.Helper()
 
 	p, err := directory.ParseIdentityPattern(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return p
 }
@@ -180,9 +177,7 @@ func TestARequestMayBeWorthMany(t *testing.T) {
 			{admission.Queries, 1000, false, 0},
 		} {
 			header := http.Header{}
-			if err := limiter.Pace(header, ada, admission.Reads); err != nil {
-				t.Fatal(err)
-			}
+			must(t, limiter.Pace(header, ada, admission.Reads))
 
 			if err := limiter.PaceMore(ada, x.class, x.more); (err != nil) != x.refused {
 				t.Errorf("%d: %d more: %v", i, x.more, err)
@@ -191,9 +186,7 @@ func TestARequestMayBeWorthMany(t *testing.T) {
 
 		time.Sleep(10 * time.Second)
 
-		if err := limiter.Pace(http.Header{}, ada, admission.Reads); err != nil {
-			t.Fatal(err)
-		}
+		must(t, limiter.Pace(http.Header{}, ada, admission.Reads))
 
 		if err := limiter.PaceMore(ada, admission.Reads, 1000); err != nil {
 			t.Errorf("all that a full bucket has: %v", err)
@@ -400,3 +393,5 @@ func TestCredentialsBeyondTheRateAreNotVerified(t *testing.T) {
 		}
 	})
 }
+
+var must = directorytest.Must

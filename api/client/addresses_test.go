@@ -19,9 +19,7 @@ func learner(t *testing.T, j *journey) *Client {
 	t.Helper()
 
 	c, err := New(Config{Addresses: []string{"https://one"}, Learn: true, HTTP: &http.Client{Transport: j}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return c
 }
@@ -130,9 +128,7 @@ func TestAClientMayFailFast(t *testing.T) {
 		c, err := New(Config{
 			Addresses: []string{"https://one", "https://two"}, FailFast: true, HTTP: &http.Client{Transport: j},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := c.Lookup(t.Context(), LookupOptions{}); !errors.Is(err, ErrUnavailable) || j.hosts() != "one two" {
 			t.Errorf("%v: asked %s", err, j.hosts())
@@ -220,9 +216,7 @@ func TestALearnedAddressMustBeANodes(t *testing.T) {
 		{onLocalhost(evil), 1}, // the address of a configuration is accepted by its host name
 	} {
 		client, err := New(Config{Addresses: []string{row.configured}, TLS: config, Learn: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = client.Lookup(t.Context(), LookupOptions{})
 		if row.asked == 0 && (err != nil || client.addresses.count() != 3) {

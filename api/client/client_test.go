@@ -160,9 +160,7 @@ func TestClientNoticesSilence(t *testing.T) {
 		c := NewDirect("https://ad.alpha.test", &http.Client{Transport: silent, Timeout: time.Second})
 
 		w, err := c.Watch(t.Context(), LookupOptions{}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer w.Close()
 
 		began := time.Now()

@@ -65,9 +65,7 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) tls.Certific
 	t.Helper()
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	if template.NotAfter.IsZero() {
@@ -80,14 +78,10 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) tls.Certific
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
@@ -171,9 +165,7 @@ func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {
 			trusted := &NodeTrust{Domain: "alpha.test", Authorities: func() []*x509.Certificate { return bundle }}
 
 			client, err := New(Config{Addresses: []string{address}, TLS: trusted.TLS(), Attempts: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer client.CloseIdleConnections()
 
 			_, err = client.Lookup(t.Context(), LookupOptions{})
@@ -210,9 +202,7 @@ func TestADomainIsTakenFromTheFirstNode(t *testing.T) {
 
 	for _, server := range []*httptest.Server{alpha, second, beta} {
 		client, err := New(Config{Addresses: []string{server.URL}, TLS: config, Attempts: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = client.Lookup(t.Context(), LookupOptions{})
 		client.CloseIdleConnections()

@@ -46,9 +46,7 @@ func travel(t *testing.T, j *journey) *Client {
 		Addresses: []string{"https://one", "https://two", "https://three"},
 		HTTP:      &http.Client{Transport: j},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return c
 }
@@ -136,9 +134,7 @@ func TestRoundsAreApart(t *testing.T) {
 		addresses := []string{"https://one", "https://two"}
 
 		c, err := New(Config{Addresses: addresses, HTTP: &http.Client{Transport: j}, Attempts: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = c.Lookup(t.Context(), LookupOptions{})
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // The certificate of the files is shown, and after it was replaced the next
@@ -27,23 +29,17 @@ func TestACertificateIsReadForEachConnection(t *testing.T) {
 	issue(t, cert, key, "first")
 
 	config, err := LoadTLS(TLSFiles{Bundle: bundle, Cert: cert, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c, err := New(Config{Addresses: []string{node.URL}, TLS: config})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.CloseIdleConnections()
 
 	shown := func() string {
 		t.Helper()
 
 		page, err := c.Lookup(t.Context(), LookupOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return page.Index()
 	}
@@ -63,9 +59,7 @@ func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 
 	text, cert, key := filepath.Join(dir, "text"), filepath.Join(dir, "svid.pem"), filepath.Join(dir, "key.pem")
-	if err := os.WriteFile(text, []byte("no PEM"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(text, []byte("no PEM"), 0o600))
 
 	issue(t, cert, key, "one")
 
@@ -92,9 +86,7 @@ func issue(t *testing.T, cert, key, name string) {
 	t.Helper()
 
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
@@ -102,14 +94,10 @@ func issue(t *testing.T, cert, key, name string) {
 	}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	writePEM(t, cert, "CERTIFICATE", der)
 	writePEM(t, key, "PRIVATE KEY", keyDER)
@@ -118,7 +106,7 @@ func issue(t *testing.T, cert, key, name string) {
 func writePEM(t *testing.T, file, kind string, der []byte) {
 	t.Helper()
 
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
+
+var must = directorytest.Must

@@ -96,9 +96,7 @@ func TestHostileNamesAreNotOffered(t *testing.T) {
 	for _, name := range append(strings.Fields(hostile), "wa ter", "wa\u0085ter", "wa\u202eter", "wärme",
 		"w_a-t.e@r/2:1+x") {
 		text, err := json.Marshal(map[string]any{"agent": name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		agents = append(agents, string(text))
 	}

@@ -208,9 +208,7 @@ func TestWhoamiNamesTheIdentityOfTheToken(t *testing.T) {
 		encoded := base64.RawURLEncoding.EncodeToString
 		token := encoded([]byte(c.header)) + "." + encoded([]byte(c.claims)) + "." + encoded([]byte("unverified"))
 
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(token), 0o600))
 
 		code, out, errs := w.run("whoami", "--token-file", file)
 
@@ -223,18 +221,14 @@ func TestWhoamiNamesTheIdentityOfTheToken(t *testing.T) {
 
 	expired := "eyJhbGciOiJFZERTQSJ9." +
 		base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"`+certified.Identity+`","exp":1600000000}`)) + ".eA"
-	if err := os.WriteFile(file, []byte(expired), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(expired), 0o600))
 
 	if code, _, errs := w.run("whoami", "--token-file", file); code != 12 ||
 		!strings.Contains(errs, "the token in "+file+" expired 2020-09-13T12:26:40Z") {
 		t.Errorf("of an expired token: exit code %d\n%s", code, errs)
 	}
 
-	if err := os.WriteFile(file, []byte("opaque"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("opaque"), 0o600))
 
 	if code, _, errs := w.run("whoami", "--token-file", file); code != 12 || !strings.Contains(errs, file) {
 		t.Errorf("of a file without a token: exit code %d\n%s", code, errs)

@@ -99,9 +99,7 @@ func TestDocumentedCommandLinesExist(t *testing.T) {
 	found := 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, line := range documentedLines(string(text)) {
 			found++

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A gatedLog writes when it is let, and fails when it is told to.
@@ -54,9 +56,7 @@ func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
 
 		a := must(newAheadLog(disk, func() bool { return leads }))
 		for i := range uint64(3) {
-			if err := a.StoreLogs(entryAt(i+1, raft.LogCommand)); err != nil {
-				t.Fatal(err)
-			}
+			directorytest.Must(t, a.StoreLogs(entryAt(i+1, raft.LogCommand)))
 		}
 
 		var got raft.Log
@@ -77,9 +77,7 @@ func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
 		isWaiting(t, "a follower's write", stored)
 		close(disk.gate)
 
-		if err := errors.Join(<-applied, <-stored, a.Wait(4)); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, errors.Join(<-applied, <-stored, a.Wait(4)))
 
 		if a.Withhold(word) != word {
 			t.Error("a word is kept back that may be told")
@@ -102,23 +100,17 @@ func TestDeletingOldEntriesLeavesTheLaterOnesWritten(t *testing.T) {
 		a := must(newAheadLog(disk, func() bool { return true }))
 		defer a.close()
 
-		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, a.StoreLogs(entryAt(1, raft.LogCommand)))
 
 		disk.gate <- nil
 
-		if err := errors.Join(a.Wait(1), a.StoreLogs(entryAt(2, raft.LogCommand))); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, errors.Join(a.Wait(1), a.StoreLogs(entryAt(2, raft.LogCommand))))
 
 		gone := waiting(func() error { return a.DeleteRange(1, 1) })
 		synctest.Wait()
 		close(disk.gate)
 
-		if err := <-gone; err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, <-gone)
 
 		applied := waiting(func() error { return a.Wait(2) })
 		synctest.Wait()
@@ -144,9 +136,7 @@ func TestOnlyCommandsAreWrittenAhead(t *testing.T) {
 		isWaiting(t, "a configuration", stored)
 		disk.gate <- nil
 
-		if err := <-stored; err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, <-stored)
 
 		a.close()
 	})
@@ -159,9 +149,7 @@ func TestWhatCannotBeWrittenAheadIsNotApplied(t *testing.T) {
 		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
 
 		a := must(newAheadLog(disk, func() bool { return true }))
-		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, a.StoreLogs(entryAt(1, raft.LogCommand)))
 
 		full := errors.New("no space left on device")
 		applied := waiting(func() error { return a.Wait(1) })

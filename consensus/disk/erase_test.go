@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A process that ends while it begins a new file of the log leaves no entry that Raft has not written, and the
@@ -20,9 +22,7 @@ func TestALogGoesOnBehindASealedFile(t *testing.T) {
 	store := func(d *Disk, index uint64) {
 		t.Helper()
 
-		if err := d.Logs.StoreLog(&raft.Log{Index: index, Term: 1, Data: []byte("entry")}); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, d.Logs.StoreLog(&raft.Log{Index: index, Term: 1, Data: []byte("entry")}))
 	}
 
 	d := open()
@@ -40,13 +40,9 @@ func TestALogGoesOnBehindASealedFile(t *testing.T) {
 	store(d, 3)
 
 	// As a process leaves it that ends in between.
-	if err := (summedLog{d.wal}).StoreLog(&raft.Log{Index: 4, Type: raft.LogNoop, Data: sealMark}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, (summedLog{d.wal}).StoreLog(&raft.Log{Index: 4, Type: raft.LogNoop, Data: sealMark}))
 
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.Close())
 
 	d = open()
 	defer func() { _ = d.Close() }()
@@ -60,9 +56,7 @@ func TestALogGoesOnBehindASealedFile(t *testing.T) {
 	}
 
 	sink := must(d.Snapshots.Create(1, 3, 1, raft.Configuration{}, 1, nil))
-	if err := sink.Close(); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, sink.Close())
 
 	if gone, err := d.Forget(2); !gone || err != nil {
 		t.Errorf("entries that a snapshot has are not forgotten: %v", err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // Where the log's next file can't be begun, as on a disk that is full, the member that
@@ -19,31 +21,21 @@ func TestALogWithoutItsNextFileSaysWhy(t *testing.T) {
 	}, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool {
 		return false
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	data := make([]byte, 1<<20)
-	if err := d.Logs.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Data: data}}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.Logs.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Data: data}}))
 
 	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
 
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: was.Max}))
 
 	for i := uint64(2); err == nil && i <= 2*segmentSize/uint64(len(data)); i++ {
 		err = d.Logs.StoreLogs([]*raft.Log{{Index: i, Term: 1, Data: data}})
 	}
 
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was))
 
 	if !errors.Is(told, syscall.EMFILE) {
 		t.Errorf("the member was told: %v", told)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A member that is started twice on one directory says so, and does not wait for itself
@@ -20,18 +22,14 @@ func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 	}
 
 	first, err := open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") ||
 		!strings.Contains(err.Error(), dir) {
 		t.Errorf("opened twice: %v", err)
 	}
 
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, first.Close())
 
 	again, err := open()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A follower that replaces a tail as long as the memory begins it anew with the first
@@ -13,18 +15,12 @@ import (
 func TestATailAsLongAsTheMemoryIsReplaced(t *testing.T) {
 	log := newRecentLog(raft.NewInmemStore())
 	for index := uint64(1); index <= recentEntries; index++ {
-		if err := log.StoreLog(&raft.Log{Index: index, Term: 1}); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, log.StoreLog(&raft.Log{Index: index, Term: 1}))
 	}
 
-	if err := log.DeleteRange(1, recentEntries); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, log.DeleteRange(1, recentEntries))
 
-	if err := log.StoreLog(&raft.Log{Index: 1, Term: 2}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, log.StoreLog(&raft.Log{Index: 1, Term: 2}))
 
 	var entry raft.Log
 	if err := log.GetLog(1, &entry); err != nil || entry.Term != 2 || log.last != 1 {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // What a large snapshot's sink takes goes to the library's own file now and then, and
@@ -17,9 +19,7 @@ func TestALargeSnapshotGoesToTheDiskInParts(t *testing.T) {
 		nil}
 
 	sink, err := store.Create(1, 10, 1, raft.Configuration{}, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	steady, ok := sink.(*steadySink)
 	if !ok {
@@ -40,14 +40,10 @@ func TestALargeSnapshotGoesToTheDiskInParts(t *testing.T) {
 		t.Errorf("%d bytes of %d were not saved yet", steady.unsaved, len(all))
 	}
 
-	if err := sink.Close(); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, sink.Close())
 
 	_, r, err := store.Open(sink.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	back, err := io.ReadAll(r)
 	if err != nil || !bytes.Equal(back, all) || r.Close() != nil {

@@ -18,9 +18,7 @@ func open(t *testing.T, dir string) *history.Store {
 	t.Helper()
 
 	s := history.New(dir)
-	if err := s.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Open())
 
 	t.Cleanup(func() { _ = s.Close() })
 
@@ -40,9 +38,7 @@ func kept(t *testing.T, s *history.Store, n byte) (indexes []uint64) {
 	t.Helper()
 
 	all, err := s.Of(rid(n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, r := range all {
 		if r.Kept != nil {
@@ -59,9 +55,7 @@ func TestContentsArePrunedOnceTheyAreFormer(t *testing.T) {
 
 	// In any order, as another member's come.
 	err := s.Merge([]history.Record{record(1, 2, 300), record(1, 3, 300), record(1, 1, 200)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, c := range []struct {
 		before int64
@@ -86,9 +80,7 @@ func TestRegistrationsOfANameAreInOrder(t *testing.T) {
 	s := open(t, t.TempDir())
 
 	err := s.Merge([]history.Record{record(1, 9, 90), record(3, 2, 50), record(2, 4, 80), record(2, 3, 60)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	rids, err := s.Named("a")
 	if want := []directory.RID{rid(3), rid(2), rid(1)}; !slices.Equal(rids, want) || err != nil {
@@ -101,9 +93,7 @@ func TestErasedRegistrationsHaveNoNameInCommon(t *testing.T) {
 	s := open(t, t.TempDir())
 
 	err := s.Merge([]history.Record{{RID: rid(1), Epoch: 1, Index: 1}, {RID: rid(2), Epoch: 1, Index: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if rids, err := s.Named(""); len(rids) > 0 || err != nil {
 		t.Errorf("%v have the empty name: %v", rids, err)
@@ -155,9 +145,7 @@ func TestPruningGivesSpaceBack(t *testing.T) {
 		all = append(all, record(1, i, int64(i)))
 	}
 
-	if err := s.Merge(all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Merge(all))
 
 	before := s.Used()
 	if n, err := s.Prune(time.Unix(99, 0)); n != 99 || err != nil {
@@ -193,12 +181,12 @@ func TestWhatASnapshotLacks(t *testing.T) {
 		{func() error { return s.Restored(none, history.Position{Epoch: 1, Size: 12}) }, false},
 		{func() error { return s.Restored(none, history.Position{Epoch: 2, Size: 1}) }, true},
 	} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, step.do())
 
 		if s.Lacks() != step.want {
 			t.Fatalf("lacks: %t, want %t", s.Lacks(), step.want)
 		}
 	}
 }
+
+var must = directorytest.Must

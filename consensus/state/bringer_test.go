@@ -6,6 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -23,9 +24,7 @@ func TestAStatementNamesTheMemberThatBroughtIt(t *testing.T) {
 		t.Helper()
 
 		claims, err := signed.ParseStatement(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, err)
 
 		if got := claims.BroughtBy(); got != want {
 			t.Errorf("%s: the statement names %q, want %q", when, got, want)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -63,9 +64,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	frozen := freeze(t, d.state)
 
 	back, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes ||
 		len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
@@ -103,9 +102,7 @@ func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
 	d.at(3, Command{Claim: short})
 
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	restored := &drive{t: t, state: back}
 	for _, seconds := range []int64{100, 500, 700} {
@@ -181,9 +178,7 @@ func TestSharesOfKeysAreCounted(t *testing.T) {
 	claim(3, directory.Hash{99})
 
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	for _, state := range []*State{d.state, back} {
 		c := &state.claims

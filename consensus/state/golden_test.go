@@ -284,9 +284,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header
-	if err := dec.Decode(&h); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, dec.Decode(&h))
 
 	set := map[string]bool{}
 	note := func(item any) { noteMembers(reflect.ValueOf(item), set) }
@@ -316,9 +314,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		err = errors.Join(err, decodeEach(dec, stream.Entries, func(v announcedSnapshot) { note(v) }))
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	if len(set) < 100 {
 		t.Fatalf("only %d members were looked at", len(set))
@@ -384,9 +380,7 @@ func TestTheEncodingOfASnapshot(t *testing.T) {
 
 func TestASnapshotOfEveryItemIsInspected(t *testing.T) {
 	var b bytes.Buffer
-	if err := everyItem(t).Snapshot().Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, everyItem(t).Snapshot().Write(&b))
 
 	info, err := Inspect(&b)
 	if err != nil || info.Registrations != 5 || len(info.Peers) != 2 {
@@ -426,9 +420,7 @@ func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 
 	sum := func(raw []byte) []byte {
 		h := sha256.New()
-		if err := (&regSnapshot{Kind: directory.KindAD, Document: raw}).sum(h); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, (&regSnapshot{Kind: directory.KindAD, Document: raw}).sum(h))
 
 		return h.Sum(nil)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
@@ -119,9 +120,7 @@ func thawed(t *testing.T, s *State) *State {
 	var h Header
 
 	back, err := readSnapshot(bytes.NewReader(freeze(t, s)), alpha, nil, &h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	return back
 }

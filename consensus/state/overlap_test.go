@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -60,9 +61,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	lists("after another", 11, 12, 1, 2)
 
 	read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), new(Header))
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	if !slices.EqualFunc(read.keys.rotated, d.state.keys.rotated, func(a, b rotatedKey) bool {
 		return a.until == b.until && a.Public.Equal(b.Public)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -308,9 +309,7 @@ func freeze(t testing.TB, s *State) []byte {
 	t.Helper()
 
 	var b bytes.Buffer
-	if err := s.Snapshot().Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, s.Snapshot().Write(&b))
 
 	return b.Bytes()
 }

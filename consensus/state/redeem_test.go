@@ -6,6 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -32,9 +33,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 		t.Helper()
 
 		results, err := s.Apply(&Batch{Version: FirstVersion, Time: seconds * 1000, Commands: []Command{*c}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, err)
 
 		return results[0].Err
 	}
@@ -42,9 +41,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	invite := &Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: 100,
 		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}}
 	for _, c := range []*Command{{Epoch: &Epoch{10, "test"}}, invite} {
-		if err := apply(10, c); err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, apply(10, c))
 	}
 
 	refused := func(what string, err error) {
@@ -60,13 +57,9 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	refused("too late", apply(100, offer(beta, secret, "{}")))
 
 	invite.Peer.Until = 200
-	if err := apply(101, invite); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, apply(101, invite))
 
-	if err := apply(102, offer(beta, secret, "{}")); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, apply(102, offer(beta, secret, "{}")))
 
 	if p := s.peers.byDomain[beta]; p.State != directory.PeeringActive || p.Mesh ||
 		!p.Export.Equal(invite.Peer.Export) || !p.Import.Equal(invite.Peer.Import) {
@@ -132,9 +125,7 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 
 		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000,
 			Commands: []Command{{Amend: &Amend{Was: was, Peer: next}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		directorytest.Must(t, err)
 
 		return results[0].Err
 	}
@@ -150,13 +141,9 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 	removed.State, removed.Mesh = directory.PeeringTerminated, false
 	ruled.Import.Records = 5
 
-	if err := apply(none, active); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, apply(none, active))
 
-	if err := apply(active, removed); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, apply(active, removed))
 
 	before := s.history.revision
 	for what, was := range map[string]Peer{"rules of what is no more": active,

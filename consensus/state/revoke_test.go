@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
@@ -36,9 +37,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 	}
 
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	for what, s := range map[string]*State{"the state": d.state, "a snapshot": back, "a restore": d.state.Outline()} {
 		if !slices.Equal(s.keys.revoked, []string{id}) || len(s.keys.byNode) != 0 {

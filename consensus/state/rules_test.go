@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -188,9 +189,7 @@ func restore(t *testing.T, s *State) *State {
 	frozen := freeze(t, s)
 
 	back, err := readSnapshot(bytes.NewReader(frozen), s.history.domain, index.New(), &Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	back.registrations.FillIndex()
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -57,9 +58,7 @@ func TestSizesExpiry(t *testing.T) {
 
 		for part := range slices.Chunk(expired, MaxSwept) {
 			ended += len(part)
-			if err := d.expire(86400, part); err != nil {
-				t.Fatal(err)
-			}
+			directorytest.Must(t, d.expire(86400, part))
 		}
 	}
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -22,9 +23,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	renew := func(seconds int64, p Spend) error {
 		return d.at(seconds, Command{Refresh: &Refresh{RID: rid, Caller: ada, Lifetime: 600}, Spend: &p}).Err
 	}
-	if err := renew(2, first); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, renew(2, first))
 
 	problem(t, renew(3, first), directory.Replayed)
 	problem(t, d.at(4, Command{Refresh: &Refresh{RID: rid, Caller: bob}, Spend: &second}).Err, directory.Forbidden)
@@ -33,9 +32,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	var h Header
 
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	problem(t, back.spent.check(&first, back.history.now/1000), directory.Replayed)
 
@@ -51,13 +48,9 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 		t.Errorf("prepared anew: %v", err)
 	}
 
-	if err := renew(100, Spend{directory.Hash{4}, genesis/1000 + 160}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, renew(100, Spend{directory.Hash{4}, genesis/1000 + 160}))
 
-	if err := renew(101, Spend{directory.Hash{5}, genesis/1000 + 161}); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, renew(101, Spend{directory.Hash{5}, genesis/1000 + 161}))
 
 	if n := len(d.state.spent.known); n != 2 || d.state.spent.queue.Len() != 2 {
 		t.Errorf("%d proofs are remembered, want those that have not ended", n)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -26,9 +27,7 @@ func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	backup.Succeed(d.state.Outline(), "test", nil)
 
 	d.state = again(backup)
-	if err := d.at(3, Command{Epoch: &Epoch{uint64(genesis/1000) + 1, "test"}}).Err; err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.at(3, Command{Epoch: &Epoch{uint64(genesis/1000) + 1, "test"}}).Err)
 
 	problem(t, d.at(4, Command{Spend: proof}).Err, directory.Replayed)
 	problem(t, d.at(4, Command{Spend: ends}).Err, directory.Replayed)

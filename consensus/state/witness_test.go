@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -66,13 +67,9 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 
 	const next = "beta.test/roster/1793491300"
 
-	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.cosign(1, betaLog, 0, 4, 1))
 
-	if err := d.cosign(1, next, 0, 2, 1); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.cosign(1, next, 0, 2, 1))
 
 	if err := d.cosign(1, betaLog, 4, 5, 1); directory.ProblemOf(err) != directory.Conflict {
 		t.Errorf("an older epoch: got %v", err)
@@ -155,15 +152,11 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 	cosigner := append(make([]byte, 31), 7)
 	d.at(1, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}, cosigner}})
 
-	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.cosign(1, betaLog, 0, 4, 1))
 
 	backup := freeze(t, d.state)
 
-	if err := d.cosign(2, betaLog, 4, 9, 2); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.cosign(2, betaLog, 4, 9, 2))
 
 	if doc := d.state.Keys().Document(); !bytes.Equal(doc.Keys[0].Cosign, cosigner) {
 		t.Fatalf("the document has %x", doc.Keys[0].Cosign)
@@ -197,18 +190,14 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 // Requirement: MESH-023
 func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
 	d := newDrive(t)
-	if err := d.cosign(1, betaLog, 0, 4, 1); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.cosign(1, betaLog, 0, 4, 1))
 
 	had := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
 	if log, ok := had.Witness().Cosigned(betaLog); !ok || log.Size != 4 {
 		t.Fatalf("the snapshot has %+v", log)
 	}
 
-	if err := d.state.Follows(had); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.state.Follows(had))
 
 	for name, log := range map[string]CosignedLog{
 		"a smaller one":  {Origin: betaLog, Size: 3},

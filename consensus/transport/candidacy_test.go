@@ -64,16 +64,12 @@ func TestOneOfTwoCandidatesWithdraws(t *testing.T) {
 				rpc := receive(t, member.Consumer())
 				rpc.Respond(&raft.RequestPreVoteResponse{Granted: true}, nil)
 
-				if err := receive(t, answered); err != nil {
-					t.Fatal(err)
-				}
+				must(t, receive(t, answered))
 			}
 
 			question.Respond(&raft.RequestPreVoteResponse{Granted: true}, nil)
 
-			if err := receive(t, asked); err != nil {
-				t.Fatal(err)
-			}
+			must(t, receive(t, asked))
 
 			if got.Granted != c.wins {
 				t.Errorf("the pre-vote counts: %v, want %v", got.Granted, c.wins)
@@ -87,9 +83,7 @@ func tcpTransport(t *testing.T) *raft.NetworkTransport {
 	t.Helper()
 
 	transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, 10*time.Second, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = transport.Close() })
 

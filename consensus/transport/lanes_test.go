@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A connection leaves nothing behind when it ends, so that members which come and go take no memory.
@@ -53,10 +55,4 @@ func TestALaneEndsWithItsConnection(t *testing.T) {
 	})
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = directorytest.Must

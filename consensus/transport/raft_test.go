@@ -31,9 +31,7 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 	}
 
 	p, err := member.AppendEntriesPipeline("there", there.LocalAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	done := make(chan error, 1)
 	go func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 const origin = "alpha.test/roster/1"
@@ -60,9 +61,7 @@ func treeOf(t *testing.T, size int) *tree {
 	tr := &tree{}
 	for i := range size {
 		hashes, err := tlog.StoredHashes(int64(i), entry(i), tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		tr.hashes = append(tr.hashes, hashes...)
 	}
@@ -92,9 +91,7 @@ func mustParse(t *testing.T, text string) *checkpoint.Note {
 	t.Helper()
 
 	n, err := checkpoint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return n
 }
@@ -121,14 +118,10 @@ func TestOthersReadWhatIsWritten(t *testing.T) {
 		vkey("gamma.test/witness", checkpoint.TypeWitness, "gamma.test/witness"))
 
 	judge, err := torchwood.ParsePolicy([]byte(policy))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	theirs, opened, err := torchwood.VerifyCheckpoint([]byte(n.String()), judge)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if theirs.Origin != origin || theirs.N != 10 || directory.Hash(theirs.Hash) != n.Root || len(opened.Sigs) != 3 ||
 		theirs.Extension != "" {
@@ -145,19 +138,13 @@ func TestOthersReadWhatIsWritten(t *testing.T) {
 // Requirement: LOG-008
 func TestWhatOthersSignIsRead(t *testing.T) {
 	log, logKey, err := note.GenerateKey(nil, "log.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	signer, err := note.NewSigner(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	witness, err := torchwood.NewCosignatureSigner("witness.example/w", keyOf("w"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	root := treeOf(t, 3).checkpoint(3).Root
 	for _, extension := range []string{"", "more\nand more\n"} {
@@ -167,9 +154,7 @@ func TestWhatOthersSignIsRead(t *testing.T) {
 		before := time.Now().Truncate(time.Second)
 
 		signed, err := note.Sign(&note.Note{Text: text}, signer, witness)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		n := mustParse(t, string(signed))
 		if n.Size != 3 || n.Root != root || n.Text != text || n.String() != string(signed) {
@@ -177,9 +162,7 @@ func TestWhatOthersSignIsRead(t *testing.T) {
 		}
 
 		key, err := checkpoint.ParseVerifierKey(logKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if !n.Signed("log.example", key.Key) {
 			t.Error("the log's signature does not hold")
@@ -356,9 +339,7 @@ func TestProofsAgreeWithTheTree(t *testing.T) {
 			var path []directory.Hash
 			if old > 0 {
 				proof, err := tlog.ProveTree(int64(size), int64(old), tr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 
 				path = hashesOf(proof)
 			}
@@ -382,9 +363,7 @@ func TestProofsAgreeWithTheTree(t *testing.T) {
 
 		for i := range size {
 			proof, err := tlog.ProveRecord(int64(size), int64(i), tr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			path := hashesOf(proof)
 			if err := c.Includes(entry(i), uint64(i), path); err != nil {
@@ -430,14 +409,10 @@ func TestTorchwoodVerifiesProofs(t *testing.T) {
 		Quorum: "beta.test"}
 
 	judge, err := torchwood.ParsePolicy([]byte(policy.Text()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	proof, err := tlog.ProveRecord(10, 4, tr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, extra := range [][]byte{nil, []byte("more")} {
 		text := checkpoint.FormatProof(checkpoint.Proof{Extra: extra, Index: 4, Path: hashesOf(proof),
@@ -452,9 +427,7 @@ func TestTorchwoodVerifiesProofs(t *testing.T) {
 		}
 
 		parsed, err := checkpoint.ParseProof(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if checkpoint.FormatProof(*parsed) != text || n.Includes(entry(4), parsed.Index, parsed.Path) != nil {
 			t.Errorf("read as %+v", parsed)
@@ -498,3 +471,5 @@ func TestProofsHaveOneForm(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

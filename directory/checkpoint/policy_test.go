@@ -29,9 +29,7 @@ func mustPolicy(t *testing.T, text string) *checkpoint.Policy {
 	t.Helper()
 
 	p, err := checkpoint.ParsePolicy(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return p
 }
@@ -106,9 +104,7 @@ func TestQuorumIsJudgedAsTorchwoodDoes(t *testing.T) {
 		policy := mustPolicy(t, text)
 
 		theirs, err := torchwood.ParsePolicy([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for set := range 8 {
 			var cosigners []string
@@ -121,9 +117,7 @@ func TestQuorumIsJudgedAsTorchwoodDoes(t *testing.T) {
 			n := cosignedNote(t, cosigners...)
 
 			got, err := policy.Judge(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			_, _, err = torchwood.VerifyCheckpoint([]byte(n.String()), theirs)
 			if want := err == nil; got.Quorum != want || len(got.Logs) != 1 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/durable"
 )
 
@@ -17,9 +18,7 @@ func TestAFileIsReplacedWhole(t *testing.T) {
 	file := filepath.Join(dir, "file")
 
 	for _, text := range []string{"the first contents, which are longer", "the second"} {
-		if err := durable.WriteFile(file, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		must(t, durable.WriteFile(file, []byte(text), 0o640))
 
 		if got, err := os.ReadFile(file); string(got) != text || err != nil {
 			t.Errorf("the file has %q: %v", got, err)
@@ -31,9 +30,7 @@ func TestAFileIsReplacedWhole(t *testing.T) {
 	}
 
 	// A write that fails leaves the directory as it was.
-	if err := os.MkdirAll(filepath.Join(dir, "taken", "by a folder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "taken", "by a folder"), 0o700))
 
 	if err := durable.WriteFile(filepath.Join(dir, "taken"), []byte("text"), 0o600); err == nil {
 		t.Error("a file takes the place of a folder")
@@ -48,9 +45,7 @@ func TestAFileIsReplacedWhole(t *testing.T) {
 func TestLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 
-	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "below"), 0o700))
 
 	files := map[string]bool{ // whether each stays
 		".file.tmp-123": false, "below/.file.json.tmp-4": false, "file": true, ".file.tmp-x": true,
@@ -58,14 +53,10 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 	for name := range files {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, nil, 0o600))
 
 		if before := time.Now().Add(-time.Hour); name != ".file.tmp-99" {
-			if err := os.Chtimes(path, before, before); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chtimes(path, before, before))
 		}
 	}
 
@@ -89,9 +80,7 @@ func TestWriting(t *testing.T) {
 		t.Skip("another test starts it")
 	}
 
-	if err := durable.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, durable.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600))
 }
 
 // The file is synced before it is renamed, and its directory afterwards: after a loss of power there is the old file
@@ -103,9 +92,7 @@ func TestAWriteOutlivesALossOfPower(t *testing.T) {
 	}
 
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	dir, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
 	child := exec.CommandContext(t.Context(), strace, "-f", "-y", "-o", calls, "-e", "trace=fsync,/rename", self,
@@ -121,9 +108,7 @@ func TestAWriteOutlivesALossOfPower(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	lines := strings.Split(string(text), "\n")
 	find := func(parts ...string) int {
@@ -137,3 +122,5 @@ func TestAWriteOutlivesALossOfPower(t *testing.T) {
 		t.Errorf("the calls are:\n%s", text)
 	}
 }
+
+var must = directorytest.Must

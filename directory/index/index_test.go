@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -673,9 +674,7 @@ func TestLookupsEndAtTheDeadline(t *testing.T) {
 		for _, values := range []url.Values{{}, {"agent": {"short"}}, {"agent": {"sho*"}}, {"tag": {"short"}},
 			{"origin": {"alpha.test"}}} {
 			query, err := index.ParseQuery(values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			directorytest.Must(t, err)
 
 			page := view.Lookup(query, func(e *directory.Entry) *directory.Entry { return e })
 			if len(page.Entries) != want {

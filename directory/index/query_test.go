@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -14,9 +15,7 @@ func parseQuery(t testing.TB, raw string) (index.Query, error) {
 	t.Helper()
 
 	v, err := url.ParseQuery(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	return index.ParseQuery(v)
 }

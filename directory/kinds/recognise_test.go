@@ -18,9 +18,7 @@ func recognised(t *testing.T, document string) (directory.Kind, bool) {
 	t.Helper()
 
 	members, err := strictjson.ParseObject([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return kinds.Recognise(members)
 }
@@ -115,9 +113,7 @@ func TestAMissingMemberMayBeMisspelt(t *testing.T) {
 
 func TestRealDocumentsAreRecognised(t *testing.T) {
 	var servers []json.RawMessage
-	if err := json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers))
 
 	for _, body := range servers {
 		if kind, certain := recognised(t, string(body)); kind != directory.KindMCP || !certain {
@@ -136,9 +132,7 @@ func TestRealDocumentsAreRecognised(t *testing.T) {
 
 	for _, file := range files {
 		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if kind, certain := recognised(t, string(body)); kind != directory.KindA2A || !certain {
 			t.Errorf("%s: %q, certain: %t", file, kind, certain)

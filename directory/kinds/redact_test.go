@@ -15,14 +15,10 @@ func TestSightWithholds(t *testing.T) {
 		`{"base":"https://one.example/","description":"canary","tags":["canary"],"status":"draining","x":"canary","protocols":["mcp"]}`)
 
 	p, err := kinds.Project("one", d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	owner, err := directory.ParseIdentity("spiffe://alpha.test/agent/canary")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	e := &directory.Entry{Origin: alpha, Agent: "one", Owner: owner, Document: d, Packed: directory.Pack(d, p)}
 	v := kinds.Redact(e, directory.ShowOnly("protocols"))

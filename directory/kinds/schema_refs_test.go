@@ -27,9 +27,7 @@ func TestRemoteReferencesAreRefused(t *testing.T) {
 	} {
 		d, err := directory.ParseDocument(directory.KindAD,
 			[]byte(`{"base":"https://a.test","capabilities":[{"name":"x","type":"tool","input_schema":`+schema+`}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for range 2 { // what is bad is not kept as good
 			_, err = kinds.Project("a", d)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
@@ -23,9 +24,7 @@ func shared(t *testing.T, path ...string) []byte {
 		t.Skip("beside the project there is no", filepath.Join(path...))
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return b
 }
@@ -35,17 +34,13 @@ func shared(t *testing.T, path ...string) []byte {
 // Requirement: AD-031, AD-063
 func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	var views map[string]map[string]map[string]any
-	if err := json.Unmarshal(shared(t, "spec", "views.json"), &views); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(shared(t, "spec", "views.json"), &views))
 
 	ad := mustDocument(t, directory.KindAD, jimenez41)
 	a2a := mustDocument(t, directory.KindA2A, string(shared(t, "data", "agents", "a2a", "hello-world-agent.json")))
 
 	name, err := kinds.DefaultName(a2a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	compare := func(what string, got, want map[string]any) {
 		t.Helper()
@@ -56,14 +51,10 @@ func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 		}
 
 		b, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		got = nil
-		if err := json.Unmarshal(b, &got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(b, &got))
 
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", what, got, want)
@@ -71,9 +62,7 @@ func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	}
 
 	full := map[string]any{"agent": "summarizer-v2"}
-	if err := json.Unmarshal(ad.Bytes(), &full); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(ad.Bytes(), &full))
 
 	compare("ad in full", full, views["ad"]["ad"])
 	compare("ad in a list", listed("summarizer-v2", mustProject(t, "summarizer-v2", ad)), views["ad"]["adl"])
@@ -147,16 +136,12 @@ func TestRealAgentCards(t *testing.T) {
 	shared(t, "data", "agents", "a2a", "hello-world-agent.json")
 
 	files, err := filepath.Glob("../../../shared/data/agents/a2a/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	taken := 0
 	for _, file := range files {
 		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if register(t, filepath.Base(file), directory.KindA2A, body) {
 			taken++
@@ -172,16 +157,12 @@ func TestRealAgentCards(t *testing.T) {
 
 func TestRealMCPServers(t *testing.T) {
 	var servers []json.RawMessage
-	if err := json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers))
 
 	taken := 0
 	for _, body := range servers {
 		var s struct{ ID, Name string }
-		if err := json.Unmarshal(body, &s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(body, &s))
 
 		if register(t, s.Name+" "+s.ID, directory.KindMCP, body) {
 			taken++
@@ -195,3 +176,5 @@ func TestRealMCPServers(t *testing.T) {
 		t.Errorf("took %d of %d MCP servers, want 463 of 471", taken, len(servers))
 	}
 }
+
+var must = directorytest.Must

@@ -11,28 +11,18 @@ func TestTheEndIsReplacedWhole(t *testing.T) {
 	dir := t.TempDir()
 
 	e := &Epochs{dir: dir}
-	if err := os.MkdirAll(e.path(7), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(e.path(7), 0o700))
 
-	if err := e.writeEnd(7, Tree{Size: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.writeEnd(7, Tree{Size: 1}))
 
 	// A second name of the file shows whether its text changes in place.
 	former := filepath.Join(dir, "former")
-	if err := os.Link(e.endFile(7), former); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link(e.endFile(7), former))
 
 	before, err := os.ReadFile(former)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
-	if err := e.writeEnd(7, Tree{Size: 2}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.writeEnd(7, Tree{Size: 2}))
 
 	if after, err := os.ReadFile(former); err != nil || string(after) != string(before) {
 		t.Errorf("the former text became %q, %v", after, err)

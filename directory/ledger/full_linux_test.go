@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // While the disk is full, entries wait in memory and Sync says why, so that the owner's log is not cut. Once there is
@@ -16,9 +18,7 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 	dir := t.TempDir()
 
 	log, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var owner Frontier
 
@@ -32,9 +32,7 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 
 	tree := func() Tree { return Tree{Size: owner.Size, Root: owner.Root()} }
 
-	if err := log.Reset(Tree{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Reset(Tree{}))
 
 	appendUpTo(700)
 
@@ -95,9 +93,7 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 	appendUpTo(3300)
 
 	for range 2 {
-		if err := errors.Join(log.Fill(tree(), log.Local), log.Sync()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(log.Fill(tree(), log.Local), log.Sync()))
 
 		for index := range owner.Size {
 			if _, err := log.Prove(tree(), index); err != nil {
@@ -106,20 +102,16 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 		}
 
 		// Once more, as after a restart.
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Close())
 
 		if log, err = Open(dir); err != nil {
 			t.Fatal(err)
 		}
 
-		if err := log.Reset(tree()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Reset(tree()))
 	}
 
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Close())
 }
+
+var must = directorytest.Must

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
@@ -40,9 +41,7 @@ func open(t *testing.T, dir string) *ledger.Log {
 	t.Helper()
 
 	log, err := ledger.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = log.Close() })
 
@@ -52,9 +51,7 @@ func open(t *testing.T, dir string) *ledger.Log {
 func reset(t *testing.T, log *ledger.Log, tree ledger.Tree) {
 	t.Helper()
 
-	if err := log.Reset(tree); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Reset(tree))
 }
 
 // naive is the tree hash of RFC 6962, 2.1, word for word.
@@ -107,9 +104,7 @@ func TestAFrontierHasTheRootOfTlogAt100000(t *testing.T) {
 		e := entry(uint64(i))
 
 		hs, err := tlog.StoredHashes(i, e[:], read)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		stored = append(stored, hs...)
 		f.Append(e)
@@ -246,15 +241,11 @@ func TestALogGoesOnAfterARestart(t *testing.T) {
 		reset(t, log, ledger.Tree{})
 		log.Append(entries(0, size)...)
 
-		if err := log.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Sync())
 
 		log.Append(entries(size, size+300)...) // part of which gets lost
 
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Close())
 
 		log = open(t, dir)
 		reset(t, log, treeOf(size))
@@ -282,15 +273,11 @@ func TestAStartReadsNoFullTile(t *testing.T) {
 	reset(t, log, ledger.Tree{})
 	log.Append(entries(0, size)...)
 
-	if err := errors.Join(log.Sync(), log.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(log.Sync(), log.Close()))
 
 	for file, full := range map[string]int64{"entries": size * 35, "level-0": (size - 5) * 32} {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := f.WriteAt(make([]byte, full), 0); err != nil {
 			t.Fatal(err)
@@ -336,9 +323,7 @@ func TestALogIsFilledFromElsewhere(t *testing.T) {
 			t.Fatal("entries of another log are kept")
 		}
 
-		if err := log.Fill(treeOf(2050), sibling); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Fill(treeOf(2050), sibling))
 
 		log.Append(entries(2100, 2200)...)
 
@@ -360,9 +345,7 @@ func TestAMissingColumnIsMadeFromTheEntries(t *testing.T) {
 		reset(t, log, ledger.Tree{})
 		log.Append(entries(0, 3000)...)
 
-		if err := errors.Join(log.Sync(), log.Close(), lose(filepath.Join(dir, "level-1"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(log.Sync(), log.Close(), lose(filepath.Join(dir, "level-1"))))
 
 		log = open(t, dir)
 		reset(t, log, treeOf(3000))
@@ -391,9 +374,7 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 
 	// The 16th entry completes the first hash of this level, whose file can't be opened.
 	level := filepath.Join(dir, "level-2")
-	if err := os.Mkdir(level, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(level, 0o700))
 
 	log.Append(entries(0, 20)...)
 
@@ -401,13 +382,9 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 		t.Fatalf("missing from %d on (%t), want from 15", from, missing)
 	}
 
-	if err := os.Remove(level); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(level))
 
-	if err := log.Fill(treeOf(20), log.Local); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Fill(treeOf(20), log.Local))
 
 	if _, err := log.Prove(treeOf(20), 3); err != nil {
 		t.Error(err)
@@ -426,14 +403,10 @@ func TestWhatIsDamagedIsNotServed(t *testing.T) {
 		reset(t, log, ledger.Tree{})
 		log.Append(entries(0, 3000)...)
 
-		if err := log.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Sync())
 
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := f.WriteAt([]byte("damaged"), 67); err != nil {
 			t.Fatal(err)
@@ -476,28 +449,20 @@ func TestAnEndedEpochStaysReadable(t *testing.T) {
 	dir := t.TempDir()
 	epochs := ledger.OpenEpochs(dir)
 
-	if err := epochs.Begin(1000, ledger.Tree{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Begin(1000, ledger.Tree{}))
 
 	epochs.Append(entries(0, 300)...)
 
-	if err := epochs.Begin(2000, treeOf(300)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Begin(2000, treeOf(300)))
 
 	epochs.Append(entries(0, 7)...)
 
-	if err := errors.Join(epochs.Sync(), epochs.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(epochs.Sync(), epochs.Close()))
 
 	epochs = ledger.OpenEpochs(dir)
 	defer epochs.Close()
 
-	if err := epochs.Reset(2000, treeOf(7)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Reset(2000, treeOf(7)))
 
 	log, end, err := epochs.Log(1000)
 	if err != nil || end == nil || *end != treeOf(300) {
@@ -526,26 +491,18 @@ func TestAnEndedLogThatCantBeReadIsAnErrorEachTime(t *testing.T) {
 	epochs := ledger.OpenEpochs(dir)
 
 	began := errors.Join(epochs.Begin(1000, ledger.Tree{}), epochs.Begin(2000, treeOf(0)))
-	if err := errors.Join(began, epochs.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(began, epochs.Close()))
 
 	epochs = ledger.OpenEpochs(dir)
 	defer epochs.Close()
 
-	if err := epochs.Reset(1000, treeOf(0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Reset(1000, treeOf(0)))
 
 	log, _, err := epochs.Log(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// The file of the log fails from here on.
-	if err := errors.Join(log.Close(), epochs.Reset(2000, treeOf(0))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(log.Close(), epochs.Reset(2000, treeOf(0))))
 
 	for call := range 3 {
 		if _, _, err := epochs.Log(1000); err == nil {
@@ -561,18 +518,12 @@ func TestTheEndOfAnEpochIsReplacedWhole(t *testing.T) {
 	epochs := ledger.OpenEpochs(dir)
 	defer epochs.Close()
 
-	if err := epochs.Begin(1000, ledger.Tree{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Begin(1000, ledger.Tree{}))
 
 	end, before := filepath.Join(dir, "1000", "end.json"), filepath.Join(dir, "before")
-	if err := errors.Join(os.WriteFile(end, []byte("{}"), 0o600), os.Link(end, before)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(end, []byte("{}"), 0o600), os.Link(end, before)))
 
-	if err := epochs.Begin(2000, treeOf(0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, epochs.Begin(2000, treeOf(0)))
 
 	if text, err := os.ReadFile(before); err != nil || string(text) != "{}" {
 		t.Errorf("the file before was written over: %s, %v", text, err)
@@ -585,14 +536,10 @@ func TestTheEndOfAnEpochIsReplacedWhole(t *testing.T) {
 
 func BenchmarkAppend(b *testing.B) {
 	log, err := ledger.Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer log.Close()
 
-	if err := log.Reset(ledger.Tree{}); err != nil {
-		b.Fatal(err)
-	}
+	must(b, log.Reset(ledger.Tree{}))
 
 	var f ledger.Frontier
 
@@ -607,14 +554,10 @@ func BenchmarkProve(b *testing.B) {
 	const size = 1_000_000
 
 	log, err := ledger.Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer log.Close()
 
-	if err := log.Reset(ledger.Tree{}); err != nil {
-		b.Fatal(err)
-	}
+	must(b, log.Reset(ledger.Tree{}))
 
 	log.Append(entries(0, size)...)
 
@@ -625,3 +568,5 @@ func BenchmarkProve(b *testing.B) {
 		}
 	}
 }
+
+var must = directorytest.Must

@@ -23,9 +23,7 @@ func seed(f *testing.F, pattern string) {
 
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 
 		f.Add(b)
 	}
@@ -81,9 +79,7 @@ func FuzzStatement(f *testing.F) {
 			Issuer: c.Issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
 			IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf,
 		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		head, _, _ = bytes.Cut(head, []byte(`{},"doc":{}`))
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -23,9 +24,7 @@ func extension(t testing.TB, object string, critical ...string) signed.Extension
 	t.Helper()
 
 	e, err := signed.NewExtension([]byte(object), critical...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return e
 }
@@ -287,9 +286,7 @@ func golden99(t *testing.T, name string) []byte {
 	t.Helper()
 
 	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	number := `"v":1,"iss"`
 	if strings.HasPrefix(name, "statement") {
@@ -437,27 +434,19 @@ func TestProvenanceIsDisclosedWithTheOwnerOrNotAtAll(t *testing.T) {
 		shown := texts(c.DisclosuresTo([]directory.Grant{grant}))
 
 		byGrant, err := signed.OpenRecord(statement(t, c), shown)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		whole := signed.Record{JWS: "e30." + directory.B64.EncodeToString(statement(t, c)) + ".AA",
 			Disclosures: texts(c.Disclosures())}
 
 		withheld, err := signed.RedactRecord(whole.String(), sight)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		record, err := signed.ParseRecord(withheld)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		bySight, err := signed.OpenRecord(statement(t, c), record.Disclosures)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		for _, got := range []*signed.Contents{byGrant, bySight} {
 			if got.Owner.IsZero() != got.Provenance.IsZero() || !got.Owner.IsZero() && got.Provenance != c.Provenance {
@@ -490,9 +479,7 @@ func TestNamesOfRegThatAreUnknownAreIgnoredAndKept(t *testing.T) {
 	whole := signed.Record{JWS: "e30." + directory.B64.EncodeToString(payload) + ".AA", Disclosures: reg}
 	for sight, want := range map[directory.Redaction]int{{}: 5, directory.Withhold("x"): 3} {
 		text, err := signed.RedactRecord(whole.String(), sight)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		record, err := signed.ParseRecord(text)
 		if err != nil || len(record.Disclosures) != want || !slices.Equal(record.Disclosures, reg[:want]) {
@@ -517,9 +504,7 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 		c.Extension = extension(t, `{"next":1}`, "next")
 		for name, change := range map[string]*signed.Change{"put": c, "end": end} {
 			b, err := signed.Statement(2, change, change.Disclosures())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			golden(t, "statement-2-"+name+".json", b)
 		}
@@ -544,9 +529,7 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 		},
 	} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		format, err := read(b)
 		if format != 2 || next != (err == nil) || !next && !errors.Is(err, signed.ErrUnsupported) {
@@ -564,3 +547,5 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

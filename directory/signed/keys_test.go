@@ -21,9 +21,7 @@ const (
 
 func publicKey(t testing.TB, text string) ed25519.PublicKey {
 	b, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return b
 }

@@ -17,9 +17,7 @@ func BenchmarkOpenRecord(b *testing.B) {
 	ds := c.Disclosures()
 
 	payload, err := signed.Statement(signed.StatementFormat, c, ds)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	shown, _ := signed.Disclosed(ds, directory.Grant{All: true})
 	b.ReportAllocs()

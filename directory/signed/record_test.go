@@ -54,9 +54,7 @@ func TestEverySubsetOfARecordOpens(t *testing.T) {
 			Disclosures: shown}.String()
 
 		record, err := signed.ParseRecord(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		got, err := signed.OpenRecord(payload, record.Disclosures)
 		if err != nil {
@@ -113,9 +111,7 @@ func TestOpenRecordKeepsBytes(t *testing.T) {
 	c := put(t)
 
 	got, err := signed.OpenRecord(statement(t, c), texts(c.Disclosures()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if string(got.Document.Bytes()) != string(c.Document.Bytes()) {
 		t.Errorf("got %s, want %s", got.Document.Bytes(), c.Document.Bytes())
@@ -305,9 +301,7 @@ func signedBy(t testing.TB, reg, doc []string) []byte {
 
 	b, err := signed.Statement(signed.StatementFormat,
 		&signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon, Revision: 1}, ds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return b
 }

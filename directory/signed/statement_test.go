@@ -38,9 +38,7 @@ func statement(t testing.TB, c *signed.Change) []byte {
 	t.Helper()
 
 	b, err := signed.Statement(signed.StatementFormat, c, c.Disclosures())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return b
 }
@@ -121,9 +119,7 @@ func TestDisclosuresAreSDJWT(t *testing.T) {
 			SD []string `json:"_sd"`
 		} `json:"doc"`
 	}
-	if err := json.Unmarshal(statement(t, c), &payload); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(statement(t, c), &payload))
 
 	slices.Sort(sd["reg"])
 	slices.Sort(sd["doc"])
@@ -142,9 +138,7 @@ func TestSaltsDiffer(t *testing.T) {
 	for _, c := range []*signed.Change{a, b} {
 		for _, d := range c.Disclosures() {
 			raw, err := base64.RawURLEncoding.DecodeString(d.Text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			salt := strings.Split(string(raw), `"`)[1]
 			if len(salt) != 22 || seen[salt] != "" {
@@ -169,9 +163,7 @@ func TestParseStatementReadsWhatStatementWrites(t *testing.T) {
 	c.Prev = hash("before")
 
 	claims, err := signed.ParseStatement(statement(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if claims.Issuer != c.Issuer || claims.RID != c.RID || claims.Op != c.Op || claims.Epoch != c.Epoch ||
 		claims.Revision != c.Revision ||

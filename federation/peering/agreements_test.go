@@ -98,9 +98,7 @@ func loadWith(t *testing.T, store peering.Consensus, dir string,
 			return os.WriteFile(path, contents, mode)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	agreements.Begin(store)
 
@@ -217,9 +215,7 @@ func TestNoChangeIsLost(t *testing.T) {
 	}}
 	agreements, _ := load(t, store, t.TempDir())
 
-	if err := agreements.Export(t.Context(), beta, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, agreements.Export(t.Context(), beta, true))
 
 	got, _ := agreements.With(beta)
 	if !got.Mesh || len(got.Gossip) != 1 || got.Addresses[0] != "https://other.beta.test" {

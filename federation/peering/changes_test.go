@@ -22,6 +22,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
@@ -287,9 +288,7 @@ func TestChangesAreFollowedOnce(t *testing.T) {
 				return errors.Join(refuses, os.WriteFile(path, contents, mode))
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		agreements.Begin(store)
 
@@ -360,9 +359,7 @@ func TestADamagedFileIsNamed(t *testing.T) {
 		dir := t.TempDir()
 
 		for name, text := range map[string]string{"alpha.test": `{"domain":"alpha.test"}`, "beta.test": text} {
-			if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o600))
 		}
 
 		got, err := peering.ReadFiles(dir)
@@ -667,9 +664,7 @@ func TestAFarewellWaitsForTheOperatorsRequest(t *testing.T) {
 				return os.WriteFile(path, contents, mode)
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		agreements.Begin(store)
 
@@ -701,3 +696,5 @@ func TestAFarewellWaitsForTheOperatorsRequest(t *testing.T) {
 		running.Wait()
 	})
 }
+
+var must = directorytest.Must

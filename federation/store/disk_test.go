@@ -96,9 +96,7 @@ func TestASlowOperationIsNoStall(t *testing.T) {
 				time.Sleep(StallAfter - time.Millisecond)
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	})
 }

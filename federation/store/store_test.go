@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -22,9 +23,7 @@ func TestAStopKeepsTheListOfFreePages(t *testing.T) {
 
 	for range 2 {
 		store, err := Open(dir, true, NewDisk(func() {}, func(time.Duration) {}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if n := lists(t, store.File()); n > 0 {
 			t.Errorf("%d lists of free pages are in the file while it is in use", n)
@@ -36,23 +35,17 @@ func TestAStopKeepsTheListOfFreePages(t *testing.T) {
 			}
 		}
 
-		if err := store.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.Close())
 
 		file, err := bbolt.Open(filepath.Join(dir, "federation.db"), 0o600, &bbolt.Options{ReadOnly: true,
 			PreLoadFreelist: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if n := lists(t, file); n != 1 {
 			t.Errorf("%d lists of free pages are in the file after a stop", n)
 		}
 
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, file.Close())
 	}
 }
 
@@ -60,9 +53,7 @@ func TestAStopKeepsTheListOfFreePages(t *testing.T) {
 // requests only records that replace held ones.
 func TestLackingNamesTheRecordsToFetchWithAPage(t *testing.T) {
 	store, err := Open(t.TempDir(), true, NewDisk(func() {}, func(time.Duration) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	defer func() { _ = store.Close() }()
 
@@ -97,9 +88,7 @@ func TestLackingNamesTheRecordsToFetchWithAPage(t *testing.T) {
 
 				return tx.Put(rid, nil, c.held)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			for full, want := range map[bool]bool{false: c.lacking, true: c.whileIsFull} {
 				err := store.Read(id, func(tx *Tx) error {
@@ -110,9 +99,7 @@ func TestLackingNamesTheRecordsToFetchWithAPage(t *testing.T) {
 
 					return err
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 		})
 	}
@@ -123,17 +110,13 @@ func lists(t *testing.T, db *bbolt.DB) (n int) {
 	t.Helper()
 
 	tx, err := db.Begin(!db.IsReadOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	defer func() { _ = tx.Rollback() }()
 
 	for id := 0; ; id++ {
 		page, err := tx.Page(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if page == nil {
 			return n
@@ -144,3 +127,5 @@ func lists(t *testing.T, db *bbolt.DB) (n int) {
 		}
 	}
 }
+
+var must = directorytest.Must

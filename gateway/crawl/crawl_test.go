@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/gateway/gatewaytest"
@@ -22,9 +23,7 @@ func parseURL(t *testing.T, text string) *url.URL {
 	t.Helper()
 
 	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return u
 }
@@ -246,9 +245,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 	o, g := newOrigin(t)
 
 	at, err := crawl.ParseOrigin(o.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	asked := 0
 	o.handler = func(w http.ResponseWriter, r *http.Request) {
@@ -312,9 +309,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 	}
 
 	dated, err := crawl.Fetch(t.Context(), g, at, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if again, err := crawl.Fetch(t.Context(), g, at, dated); err != nil || !again.Unchanged {
 		t.Errorf("with the time of its last change: %+v, %v", again, err)
@@ -425,3 +420,5 @@ func TestCrawlFollowsPages(t *testing.T) {
 		t.Errorf("a redirect to plain HTTP: refused by %q (%v), want %q", rule, err, gateway.RuleRedirect)
 	}
 }
+
+var must = directorytest.Must

@@ -51,9 +51,7 @@ func hostilePages() map[string]string {
 // Requirement: SEC-005
 func TestHostilePages(t *testing.T) {
 	at, err := url.Parse("https://evil.example/.well-known/woa.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for name, text := range hostilePages() {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/crawl"
@@ -108,14 +109,10 @@ func TestARegistrationKnownInPartIsComparedInPart(t *testing.T) {
 	const card = `{"name":"A","description":"D","version":"1","url":"https://a.example/a","skills":[]}`
 
 	document, err := directory.ParseDocument(directory.KindA2A, []byte(card))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	projection, err := kinds.Project("a", document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	projection.Description = "" // withheld
 	described := &Description{kind: directory.KindA2A, body: []byte(card)}
@@ -137,9 +134,7 @@ func TestAnAgentIsNotConfirmedByAnother(t *testing.T) {
 		text := gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent(id, ""))
 
 		document, err := directory.ParseDocument(directory.KindWoA, []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return document
 	}
@@ -147,9 +142,7 @@ func TestAnAgentIsNotConfirmedByAnother(t *testing.T) {
 	document := agent("gone")
 
 	projection, err := kinds.Project("gone@a.example", document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	described := &Description{kind: directory.KindWoA,
 		agents: []crawl.Agent{{Name: "other@a.example", Document: agent("other")}}}
@@ -292,3 +285,5 @@ func TestTheSourceIsAtTheBase(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

@@ -107,9 +107,7 @@ func TestFindingsAreCopied(t *testing.T) {
 				err = json.Unmarshal(from.Answer(question), &got)
 			}
 
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			for rid, f := range got.each() {
 				copy.put(rid, f)

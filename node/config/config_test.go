@@ -12,15 +12,15 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 
 	path := filepath.Join(t.TempDir(), "node.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 
 	return path
 }
@@ -28,9 +28,7 @@ func writeConfig(t *testing.T, text string) string {
 // The sample documents every key, and its values are the defaults.
 func TestSampleIsTheDefault(t *testing.T) {
 	cfg, err := Load(writeConfig(t, Sample))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	want := Default()
 	want.Listen.Hosts = cfg.Listen.Hosts
@@ -55,9 +53,7 @@ func TestSampleIsTheDefault(t *testing.T) {
 	}
 
 	var keys map[string]any
-	if err := yaml.Unmarshal([]byte(Sample), &keys); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(Sample), &keys))
 
 	requireKeys(t, "", reflect.TypeFor[Config](), keys)
 }
@@ -279,9 +275,7 @@ func TestOneSourceOfIdentity(t *testing.T) {
 
 func TestMembersAreListedOnce(t *testing.T) {
 	cfg, err := Load(writeConfig(t, Sample))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	second := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/2"), Cluster: "10.0.0.2:8402"}
 
@@ -321,18 +315,12 @@ func TestConfigsThatJoin(t *testing.T) {
 		"by readers": {"join: [10.0.0.2:8402]\nbootstrap_expect: 3\nvoter: false", "voter: a node without a vote"},
 	} {
 		var keys map[string]any
-		if err := yaml.Unmarshal([]byte(Sample), &keys); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(Sample), &keys))
 
-		if err := yaml.Unmarshal([]byte(c.text), &keys); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(c.text), &keys))
 
 		text, err := yaml.Marshal(keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_, err = Load(writeConfig(t, string(text)))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -369,3 +357,5 @@ func TestLimitsAreOnByDefault(t *testing.T) {
 		t.Errorf("the defaults are %+v", l)
 	}
 }
+
+var must = directorytest.Must

@@ -62,9 +62,7 @@ func reloadable() (keys []string) {
 // Requirement: OPS-031
 func TestChangesAreReloadedOrNeedARestart(t *testing.T) {
 	running, err := Load(writeConfig(t, Sample))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	text := Sample
 	for old, changed := range map[string]string{
@@ -79,9 +77,7 @@ func TestChangesAreReloadedOrNeedARestart(t *testing.T) {
 	}
 
 	next, err := Load(writeConfig(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// Both are in other folders.
 	next.Identity, next.Data = running.Identity, "elsewhere"

@@ -24,9 +24,7 @@ func TestTaxonomies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "tags.yaml")
-			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(c.text), 0o600))
 
 			got, err := LoadTaxonomy(file)
 			if c.want != "" {
@@ -53,9 +51,7 @@ func TestDiscoveryFilesAreRelative(t *testing.T) {
 	path := writeConfig(t, strings.Replace(text, `model: ""`, "model: toy", 1))
 
 	cfg, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if d, dir := cfg.Discovery, filepath.Dir(path); d.Taxonomies[0] != filepath.Join(dir, "tags.yaml") ||
 		d.Embeddings.KeyFile != filepath.Join(dir, "model.key") {

@@ -21,6 +21,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
@@ -93,9 +94,7 @@ func reader(tb testing.TB, d Domain, node int) *apiclient.Client {
 	tb.Helper()
 
 	c, err := d.client(d.Nodes[node].API, "/client/reader")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 
 	return c
 }
@@ -122,9 +121,7 @@ func TestDevIsAMesh(t *testing.T) {
 		}
 	}
 
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stop())
 
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
@@ -135,9 +132,7 @@ func TestDevIsAMesh(t *testing.T) {
 				t.Fatalf("%s is still taken after dev ended: %v", addr, err)
 			}
 
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Close())
 		}
 	}
 
@@ -159,23 +154,15 @@ func TestDevLeavesPeeringsToOperators(t *testing.T) {
 	alpha, beta, gamma := m.Domains[0], m.Domains[1], m.Domains[2]
 
 	frozen, err := beta.peering()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	frozen.State = directory.PeeringFrozen
 
-	if err := operatorOf(t, alpha).SetPeering(t.Context(), operator.WirePeering(frozen)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operatorOf(t, alpha).SetPeering(t.Context(), operator.WirePeering(frozen)))
 
-	if err := operatorOf(t, gamma).ChangePeering(t.Context(), "alpha.test", apiclient.PeerRemove); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operatorOf(t, gamma).ChangePeering(t.Context(), "alpha.test", apiclient.PeerRemove))
 
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stop())
 
 	_, printed, _ := runDev(t, o)
 
@@ -184,9 +171,7 @@ func TestDevLeavesPeeringsToOperators(t *testing.T) {
 		peer, want string
 	}{{alpha, "beta.test", "frozen"}, {gamma, "alpha.test", "terminated"}, {gamma, "beta.test", "active"}} {
 		peers, _, err := operatorOf(t, of.domain).Peers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		state := "terminated" // an ended peering is not shown after a restart
 		for _, peer := range peers {
@@ -209,9 +194,7 @@ func operatorOf(t *testing.T, d Domain) *apiclient.Operator {
 	t.Helper()
 
 	c, err := d.client(d.Nodes[0].API, "/ops/operator")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return c.Operator()
 }
@@ -224,9 +207,7 @@ func requireCrossing(t *testing.T, m *Mesh) {
 	c := reader(t, gamma, 0)
 
 	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "invoice-reader"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if len(page.Agents) != 1 {
 		t.Fatalf("gamma.test shows %d invoice-readers, want 1", len(page.Agents))
@@ -238,14 +219,10 @@ func requireCrossing(t *testing.T, m *Mesh) {
 	}
 
 	proof, err := c.Proof(t.Context(), page.Agents[0].Href)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	bundle, err := bundleOf(alpha.Bundle, alpha.TrustDomain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, At: time.Now()})
 	if err != nil {
@@ -293,9 +270,7 @@ func TestASampleAgentRegistersAgainAfterALostLeader(t *testing.T) {
 // Requirement: OPS-002
 func TestDevNamesATakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 
@@ -317,16 +292,12 @@ func TestDevNamesATakenPort(t *testing.T) {
 func TestLimitsAreThoseOfServeOrNone(t *testing.T) {
 	for limited, want := range map[bool]config.Limits{false: {}, true: config.Default().Limits} {
 		mesh, ports, err := (&Options{Domains: 1, Nodes: 1, Dir: t.TempDir(), Limits: limited}).plan()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		ports.close()
 
 		config, err := config.Load(mesh.Domains[0].Nodes[0].Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		got := config.Limits
 		if got.BytesPerOwner != want.BytesPerOwner || got.RegistrationsPerOwner != want.RegistrationsPerOwner ||
@@ -344,14 +315,10 @@ func TestMint(t *testing.T) {
 	runDev(t, Options{Domains: 1, Nodes: 1, Port: 0, Dir: dir})
 
 	id, err := Mint(dir, "alpha.test", "/agent/zoe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	m, err := ReadMesh(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	d := m.Domains[0]
 	if !slices.Contains(d.Identities, *id) || !m.Ready {
@@ -359,9 +326,7 @@ func TestMint(t *testing.T) {
 	}
 
 	c, err := d.client(d.Nodes[0].API, "/agent/zoe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`),
 		apiclient.RegisterOptions{}); err != nil {
@@ -421,9 +386,7 @@ func awaitAgent(b testing.TB, c *apiclient.Client, name string) {
 	again := time.Tick(time.Millisecond)
 	for range 10_000 {
 		page, err := c.Lookup(b.Context(), apiclient.LookupOptions{Agent: name})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		if len(page.Agents) > 0 {
 			return
@@ -440,25 +403,19 @@ func TestWhatStaysAtHome(t *testing.T) {
 	m, _, _ := runDev(t, Options{Domains: 2, Nodes: 1, Port: 0, Dir: t.TempDir()})
 
 	ada, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	document := []byte(`{"base":"https://home.alpha.test/"}`)
 
 	at, err := ada.Register(t.Context(), "stays", document, apiclient.RegisterOptions{Visibility: "domain"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if _, err := ada.Register(t.Context(), "goes", document, apiclient.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
 	record, err := ada.Record(t.Context(), at.RID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var refused *apiclient.Error
 	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 ||
@@ -471,14 +428,10 @@ func TestWhatStaysAtHome(t *testing.T) {
 
 	// Its record is verified by the domain's key document, which every proof holds.
 	other, err := ada.Proof(t.Context(), "goes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	proof, err := trust.ParseProof(other.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	report, err := trust.Verify(bytes.TrimSpace(record.Body), trust.VerifyOptions{Keys: proof.Keys})
 	if err != nil || !report.Authentic {
@@ -490,3 +443,5 @@ func TestWhatStaysAtHome(t *testing.T) {
 		t.Errorf("at beta: %v, %v", page, err)
 	}
 }
+
+var must = directorytest.Must

@@ -9,9 +9,7 @@ import (
 // later: others choose theirs meanwhile.
 func TestChosenPortsAreHeld(t *testing.T) {
 	p, err := choosePorts(0, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.close()
 	free := func(addr string) bool {
 		l, err := net.Listen("tcp", addr)

@@ -27,14 +27,10 @@ func archiveOf(t *testing.T, cfg config.Config, logFile string) (map[string]stri
 	var packed bytes.Buffer
 
 	parts, err := WriteArchive(t.Context(), &packed, cfg, nil, logFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	unpacked, err := gzip.NewReader(&packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	files := map[string]string{}
 
@@ -45,14 +41,10 @@ func archiveOf(t *testing.T, cfg config.Config, logFile string) (map[string]stri
 			break
 		}
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		text, err := io.ReadAll(reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if header.Mode != 0o600 {
 			t.Errorf("%s has mode %o", header.Name, header.Mode)
@@ -80,17 +72,13 @@ func TestSupportArchiveIsBounded(t *testing.T) {
 
 	dir := t.TempDir()
 	for i := range maxFiles + 10 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file%05d", i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file%05d", i)), nil, 0o600))
 	}
 
 	logFile := filepath.Join(dir, "node.log")
 	lines := strings.Repeat(strings.Repeat("y", 999)+"\n", 3*maxLog/1000)
 
-	if err := os.WriteFile(logFile, []byte(lines+"the last line\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(logFile, []byte(lines+"the last line\n"), 0o600))
 
 	cfg := config.Default()
 	cfg.Data = dir
@@ -149,9 +137,7 @@ func TestSupportArchiveReadsFilesOnly(t *testing.T) {
 	cfg.Data = t.TempDir()
 
 	fifo := filepath.Join(cfg.Data, "fifo") // whose writer never comes
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(fifo, 0o600))
 
 	for _, logFile := range []string{"/dev/zero", fifo} {
 		files, parts := archiveOf(t, cfg, logFile)
@@ -183,12 +169,12 @@ func TestAnArchivesLogIsSafeForATerminal(t *testing.T) {
 	cfg.Data = t.TempDir()
 	logFile := filepath.Join(cfg.Data, "node.log")
 
-	if err := os.WriteFile(logFile, []byte("a\x1b]0;owned\x07\tb\u009b1m\u202ec\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(logFile, []byte("a\x1b]0;owned\x07\tb\u009b1m\u202ec\n"), 0o600))
 
 	files, _ := archiveOf(t, cfg, logFile)
 	if text := files["log.txt"]; text != `a\u001b]0;owned\u0007`+"\tb"+`\u009b1m\u202ec`+"\n" {
 		t.Errorf("%q", text)
 	}
 }
+
+var must = directorytest.Must

@@ -24,9 +24,7 @@ func TestDoctorNamesSuspectCommands(t *testing.T) {
 		"ok": StatusOK, "operator-proof-invalid": StatusFailed, "unchecked": StatusFailed,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(line("ok")+line(outcome)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(line("ok")+line(outcome)), 0o600))
 
 		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
@@ -48,9 +46,7 @@ func TestDoctorNamesMisconduct(t *testing.T) {
 
 	for text, want := range map[string]string{"": StatusOK, line: StatusFailed} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(text), 0o600))
 
 		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
@@ -92,9 +88,7 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		"the node's doing": {line("register", "1", "ok", `,"lt":86400`), ""},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600))
 
 		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())

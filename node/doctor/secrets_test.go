@@ -46,20 +46,14 @@ func TestSecretsAreRemovedAsAWhole(t *testing.T) {
 // Requirement: OPS-034
 func TestTheRestOfACutKeyIsRemoved(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, secret := range []any{key, long} {
 		der, err := x509.MarshalPKCS8PrivateKey(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		lines := strings.Split(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "\n")
 		for cut := 1; cut < len(lines)-1; cut++ {

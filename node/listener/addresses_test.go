@@ -15,15 +15,11 @@ import (
 // Requirement: SEC-009
 func TestAddressesOfListeners(t *testing.T) {
 	one, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer one.Close()
 
 	every, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer every.Close()
 
 	got := Addresses(64, []net.Listener{one, nil, every}, "10.9.8.7:8402", "node-1.alpha.test:8402", "")

@@ -31,17 +31,13 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 			err = bundles.SetX509(alpha, ca.Bundle().X509Authorities())
 		}
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		return ca
 	}
 
 	svid, err := use().Issue("/agent/ada", time.Hour, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	verifier := trust.NewClientVerifier(bundles)
 	valid := func(state *tls.ConnectionState, now time.Time) bool {

@@ -24,9 +24,7 @@ func issued(t testing.TB, ca *trust.CA, path string, life time.Duration) tls.Cer
 	t.Helper()
 
 	svid, err := ca.Issue(path, life, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c := tls.Certificate{PrivateKey: svid.PrivateKey}
 	for _, cert := range svid.Certificates {
@@ -42,9 +40,7 @@ func issued(t testing.TB, ca *trust.CA, path string, life time.Duration) tls.Cer
 // Requirement: AD-070
 func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	certificate := func(path string, life time.Duration) tls.Certificate { return issued(t, ca, path, life) }
 	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -57,9 +53,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	ExpireWithCertificates(s, holds)
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	served := make(chan struct{})
 	go func() {
@@ -78,9 +72,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 		conn, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{
 			Certificates: []tls.Certificate{short}, InsecureSkipVerify: true, NextProtos: []string{protocol},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 
 		if protocol == "h2" {
@@ -89,9 +81,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: ad.alpha.test\r\n\r\n")
 		}
 
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 
@@ -116,9 +106,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 // Requirement: AD-070
 func TestABundleThatChangesDuringAHandshakeEndsTheConnection(t *testing.T) {
 	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s := NewServer(http.NotFoundHandler(),
 		&tls.Config{Certificates: []tls.Certificate{issued(t, ca, "/roster/node/1", time.Hour)},
@@ -126,9 +114,7 @@ func TestABundleThatChangesDuringAHandshakeEndsTheConnection(t *testing.T) {
 	ExpireWithCertificates(s, func(*tls.ConnectionState, time.Time) bool { return false })
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	ended := make(chan struct{})
 	go func() {
@@ -144,9 +130,7 @@ func TestABundleThatChangesDuringAHandshakeEndsTheConnection(t *testing.T) {
 		Certificates:       []tls.Certificate{issued(t, ca, "/agent/ada", time.Hour)},
 		InsecureSkipVerify: true, NextProtos: []string{"h2"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))

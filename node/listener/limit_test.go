@@ -44,9 +44,7 @@ func besiege(t *testing.T) *besieged {
 	ExpireWithCertificates(s, func(*tls.ConnectionState, time.Time) bool { return true })
 
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	b.addr = inner.Addr().String()
 	served := make(chan struct{})
@@ -65,9 +63,7 @@ func besiege(t *testing.T) *besieged {
 // issuedBy has certificates be of a domain from now on.
 func (b *besieged) issuedBy(domain string) {
 	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString(domain), time.Now())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	b.ca = ca
 }

@@ -21,9 +21,7 @@ import (
 // Requirement: SEC-001
 func TestStreamsOfStrangersAreBounded(t *testing.T) {
 	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s := NewServer(http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }),
 		&tls.Config{Certificates: []tls.Certificate{issued(t, ca, "/roster/node/1", time.Hour)},
@@ -32,14 +30,10 @@ func TestStreamsOfStrangersAreBounded(t *testing.T) {
 	ExpireWithCertificates(s, func(*tls.ConnectionState, time.Time) bool { return true })
 	CloseAborted(s)
 
-	if err := BoundStreams(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, BoundStreams(s))
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	limited := Limit{Max: 64, OwnDomain: "alpha.test", Operator: func(string) bool { return false },
 		Rejected: func() {}}.Listen(ln)
@@ -77,9 +71,7 @@ func abortedCall(t *testing.T, address string, config *tls.Config) (streams uint
 	t.Helper()
 
 	conn, err := tls.Dial("tcp", address, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
@@ -89,9 +81,7 @@ func abortedCall(t *testing.T, address string, config *tls.Config) (streams uint
 	}
 
 	frames := http2.NewFramer(conn, conn)
-	if err := frames.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, frames.WriteSettings())
 
 	block := []byte{0x82, 0x84, 0x87, 0x01, 0x01, 'x'} // GET, /, https, and an authority (RFC 7541, appendix A)
 	if err := frames.WriteHeaders(http2.HeadersFrameParam{

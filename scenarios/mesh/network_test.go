@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/nettest"
+
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,9 +25,7 @@ func pair(t testing.TB, n *Network) (dialled, accepted net.Conn) {
 	t.Helper()
 
 	l, err := n.Listen("b:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 
 	if dialled, err = n.Dial(t.Context(), "a", l.Addr().String()); err != nil {
@@ -191,9 +191,7 @@ func TestDialAcrossACut(t *testing.T) {
 		n := New(1)
 
 		l, err := n.Listen("b:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close()
 		n.CutOneWay("b", "a")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -211,9 +209,7 @@ func TestDialAcrossACut(t *testing.T) {
 		time.AfterFunc(10*time.Second, func() { n.Heal("a", "b") })
 		took(t, 15*time.Second, func() { // SYNs at 0, 1, 3, 7, 15 s
 			c, err := n.Dial(t.Context(), "a", "b:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			c.Close()
 		})
@@ -284,9 +280,7 @@ func TestKillAndRevive(t *testing.T) {
 		n := New(1)
 
 		l, err := n.Listen("b:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		if _, err := n.Listen("b:1"); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("second listener: %v", err)
@@ -295,9 +289,7 @@ func TestKillAndRevive(t *testing.T) {
 		a, b := pair(t, n)
 
 		waiting, err := n.Dial(t.Context(), "a", "b:1") // never accepted
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		write(t, b, "last words")
 		n.Kill("b")
@@ -340,3 +332,5 @@ func TestKillAndRevive(t *testing.T) {
 		}
 	})
 }
+
+var must = directorytest.Must

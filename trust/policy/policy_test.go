@@ -51,9 +51,7 @@ func identity(t testing.TB, s string) directory.Identity {
 	}
 
 	id, err := directory.ParseIdentity(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return id
 }
@@ -68,9 +66,7 @@ func mustPolicy(t testing.TB, name string) *Policy {
 	t.Helper()
 
 	p, err := New(name, alpha)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return p
 }
@@ -207,9 +203,7 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 		{`@id("errs") permit (principal, action, resource) when { resource.nothing };`, false, nil},
 	} {
 		p, err := parsePolicy("test.cedar", []byte(set.text), alpha, directory.Visibility{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		ada := identity(t, "spiffe://alpha.test/agent/ada")
 		for question, d := range map[string]directory.Decision{
@@ -239,9 +233,7 @@ func TestPolicyPeerReadsItsStreams(t *testing.T) {
 		permit (principal, action == Action::"export", resource) unless { principal == Peer::"gamma.test" };`...)
 
 	p, err := parsePolicy("test.cedar", text, alpha, directory.Visibility{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	bob, eve := identity(t, "spiffe://beta.test/agent/bob"), identity(t, "spiffe://gamma.test/agent/eve")
 	streams := []string{"peer-reads-its-streams"}

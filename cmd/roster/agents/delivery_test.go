@@ -60,9 +60,7 @@ func (r *receiver) begin(t *testing.T, file string) *delivery {
 		&cli.Console{Quiet: true}, r)
 
 	d, err := openDelivery(sender, file, "watch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(d.close)
 
@@ -105,9 +103,7 @@ func feed(t *testing.T, d *delivery, events ...*apiclient.WatchEvent) {
 	t.Helper()
 
 	for _, event := range events {
-		if err := d.take(t.Context(), event); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.take(t.Context(), event))
 	}
 }
 
@@ -203,14 +199,10 @@ func TestAMessageOfAKilledCommandIsSentAgain(t *testing.T) {
 		err = os.WriteFile(file, append(text, `{"rid":"R-tw`...), 0o600)
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	d = r.begin(t, file)
-	if err := d.flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.flush(t.Context()))
 
 	feed(t, d, shown("added", "e10", "one", "https://a", "1"), shown("added", "e11", "two", "https://a", "1"))
 	r.expect(t, "agent.added one", "agent.added two")
@@ -228,9 +220,7 @@ func TestThePositionIsCompacted(t *testing.T) {
 	d.begun = true
 
 	for range maxLines {
-		if err := d.keep(&line{Taken: "x"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.keep(&line{Taken: "x"}))
 	}
 
 	feed(t, d, shown("added", "e10", "one", "https://a", "1"))
@@ -289,9 +279,7 @@ func TestAPositionIsOfOneWatch(t *testing.T) {
 		t.Errorf("another filter: %v", err)
 	}
 
-	if err := os.WriteFile(file, []byte("hello\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("hello\n"), 0o600))
 
 	if _, err := openDelivery(d.sender, file, "watch"); cli.FailureOf(err).Code != cli.ExitFormat {
 		t.Errorf("another file: %v", err)

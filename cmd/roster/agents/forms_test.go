@@ -11,6 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
@@ -19,14 +20,10 @@ func exportedAs(t *testing.T, as directory.Kind, agent, document string) (*conve
 	t.Helper()
 
 	parsed, err := directory.ParseDocument(directory.KindAD, []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	projection, err := kinds.Reproject(agent, parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	version := projection.Version
 	if version == "" {
@@ -36,9 +33,7 @@ func exportedAs(t *testing.T, as directory.Kind, agent, document string) (*conve
 	conv := &conversion{agent: agent, projection: projection, version: version, registered: time.Unix(0, 0)}
 
 	body, err := exportForms[as](conv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return conv, body
 }
@@ -80,26 +75,18 @@ func schemaIn(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 
 	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(name, value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, compiler.AddResource(name, value))
 
 	compiler.AssertFormat()
 
 	schema, err := compiler.Compile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return schema
 }
@@ -114,9 +101,7 @@ func checkExport(t *testing.T, schema *jsonschema.Schema, as directory.Kind, age
 	conv, body := exportedAs(t, as, agent, document)
 
 	exported, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var named []string
 	for _, member := range conv.invalid {
@@ -220,14 +205,10 @@ func TestExportedServersHaveTools(t *testing.T) {
 		`"input_schema":{"type":"object"}},{"name":"plan","type":"skill"},{"name":"now","type":"tool"}]}`)
 
 	parsed, err := directory.ParseDocument(directory.KindMCP, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	projection, err := kinds.Project("com.example/weather", parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	var tools []string
 	for _, capability := range projection.Capabilities {
@@ -274,3 +255,5 @@ func TestExportsAreImported(t *testing.T) {
 		}
 	}
 }
+
+var must = directorytest.Must

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // A backup that breaks off half way leaves no file, and fails.
@@ -47,9 +48,7 @@ func TestACompleteBackupSurvivesATakenName(t *testing.T) {
 	path := strings.TrimSuffix(partial, ".partial")
 
 	for file, text := range map[string]string{partial: "backup", path: "other"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 
 	failure := cli.FailureOf(nameBackup(partial, path))
@@ -60,13 +59,9 @@ func TestACompleteBackupSurvivesATakenName(t *testing.T) {
 	expectFile(t, partial, "backup")
 	expectFile(t, path, "other")
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 
-	if err := nameBackup(partial, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nameBackup(partial, path))
 
 	expectFile(t, path, "backup")
 
@@ -82,3 +77,5 @@ func expectFile(t *testing.T, path, want string) {
 		t.Errorf("%s contains %q (%v), want %q", path, got, err, want)
 	}
 }
+
+var must = directorytest.Must

@@ -12,9 +12,7 @@ import (
 // Requirement: AD-070
 func TestBlockingAgain(t *testing.T) {
 	eve, err := directory.ParseIdentity("spiffe://alpha.test/agent/eve")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	const name, before = "revoked spiffe://alpha.test/agent/eve", "permit (principal, action, resource);"
 

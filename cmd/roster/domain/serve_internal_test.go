@@ -42,9 +42,7 @@ func TestAServerCausesNoLinesButOfDebug(t *testing.T) {
 	defer server.Close()
 
 	response, err := server.Client().Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_ = response.Body.Close()
 

@@ -28,9 +28,7 @@ func TestAFullDiskIsFull(t *testing.T) {
 		{`{}`, "unknown"},
 	} {
 		s := domainStatus{session: &connect.Session{Console: &cli.Console{}, Directory: &connect.Directory{}}}
-		if err := json.Unmarshal([]byte(c.answer), &s.Node); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(c.answer), &s.Node))
 
 		s.judgeDisk()
 
@@ -95,14 +93,10 @@ func TestZeroIsInTheAnswer(t *testing.T) {
 			"gossip_in", "gossip_out", "page_age_seconds", "lag_revisions"}},
 	} {
 		text, err := json.Marshal(c.value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		var members map[string]any
-		if err := json.Unmarshal(text, &members); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(text, &members))
 
 		for _, name := range c.members {
 			if members[name] != 0.0 {

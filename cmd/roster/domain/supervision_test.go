@@ -15,9 +15,7 @@ func TestANodeThatHangsDoesNotAnswerTheWatchdog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer socket.Close()
 
 	t.Setenv("NOTIFY_SOCKET", path)

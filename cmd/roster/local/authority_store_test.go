@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/durable"
 )
 
@@ -18,9 +19,7 @@ func TestAnSVIDThatCannotBeRenewedStopsNoOther(t *testing.T) {
 	dir := t.TempDir()
 
 	store, err := Create(filepath.Join(dir, "ca"), spiffeid.RequireTrustDomainFromString("alpha.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
 
 	issued := map[string]Identity{}
@@ -28,15 +27,11 @@ func TestAnSVIDThatCannotBeRenewedStopsNoOther(t *testing.T) {
 	for _, name := range []string{"damaged", "replaced", "unwritable", "removed", "good"} {
 		issued[name], err = store.Issue(Request{Path: "/" + name, Cert: filepath.Join(dir, name+".pem"),
 			Key: filepath.Join(dir, name+".key"), Lifetime: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 
 	good, err := os.ReadFile(issued["good"].Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// A directory in place of the key refuses the rename, also to root.
 	for _, err := range []error{
@@ -45,9 +40,7 @@ func TestAnSVIDThatCannotBeRenewedStopsNoOther(t *testing.T) {
 		os.Remove(issued["unwritable"].Key), os.Mkdir(issued["unwritable"].Key, 0o700),
 		os.Remove(issued["removed"].Cert),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 
 	renewed, failed, err := store.Renew(true)
@@ -70,3 +63,5 @@ func TestAnSVIDThatCannotBeRenewedStopsNoOther(t *testing.T) {
 		t.Errorf("the good certificate was not renewed (%v)", err)
 	}
 }
+
+var must = directorytest.Must

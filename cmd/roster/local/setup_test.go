@@ -27,13 +27,9 @@ func TestAnAuthorityThatCannotBeOpenedIsNotAnAbsentOne(t *testing.T) {
 
 		if name == "damaged" {
 			for _, file := range []string{authorityCertFile, authorityKeyFile} {
-				if err := os.MkdirAll(run.given.ca, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.MkdirAll(run.given.ca, 0o700))
 
-				if err := os.WriteFile(filepath.Join(run.given.ca, file), []byte("damaged"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(run.given.ca, file), []byte("damaged"), 0o600))
 			}
 		}
 
