@@ -111,18 +111,19 @@ func interfaceOf(document directory.Document, binding directory.Binding) a2aInte
 			Tenant    string `json:"tenant"`
 		} `json:"supportedInterfaces"`
 	}
-	if document.Kind() == directory.KindA2A && json.Unmarshal(document.Bytes(), &card) == nil {
-		for _, declared := range card.Interfaces {
-			if declared.URL != binding.Endpoint || cmp.Or(declared.Binding, declared.Transport) != binding.Transport {
-				continue
-			}
 
-			if strings.HasPrefix(declared.Version, "0.") {
-				return a2aInterface{a2a03, declared.Tenant}
-			}
+	_ = json.Unmarshal(document.Bytes(), &card) // other documents have no interfaces
 
-			return a2aInterface{a2a10, declared.Tenant}
+	for _, declared := range card.Interfaces {
+		if declared.URL != binding.Endpoint || cmp.Or(declared.Binding, declared.Transport) != binding.Transport {
+			continue
 		}
+
+		if strings.HasPrefix(declared.Version, "0.") {
+			return a2aInterface{a2a03, declared.Tenant}
+		}
+
+		return a2aInterface{a2a10, declared.Tenant}
 	}
 
 	return a2aInterface{dialect: a2a03}

@@ -53,6 +53,8 @@ func TestA2ATenantIsTheDeclaredOne(t *testing.T) {
 		`{"tenant": "globex", "message": {"role": "ROLE_USER", "parts": [{"text": "hi"}]}}`,
 		`{"Tenant": "globex", "message": {"role": "ROLE_USER", "parts": [{"text": "hi"}]}}`,
 		`{"message": {"parts": []}, "configuration": {"taskPushNotificationConfig": {"tenant": "globex", "url": "u"}}}`,
+		`{"message": {"parts": []}, "configuration": {"blocking": true}}`,
+		`{"message": {"parts": []}, "configuration": 5}`,
 	}
 	for _, binding := range []string{"JSONRPC", "HTTP+JSON"} {
 		for declared, want := range map[string]string{`, "tenant": "acme"`: `"tenant":"acme"`, ``: ""} {

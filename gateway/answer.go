@@ -72,7 +72,7 @@ func messageOf(resp *http.Response) string {
 	_ = json.Unmarshal(told.Error, &inner)
 	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
 		var s string
-		if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &s) == nil && s != "" {
+		if _ = json.Unmarshal(raw, &s); s != "" { // only a text is one
 			return oneLine(s)
 		}
 	}
@@ -157,7 +157,7 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &told):
 		return told
-	case context.Cause(ctx) != nil && errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	}
 
@@ -204,28 +204,29 @@ func resultOf(body []byte) ([]byte, error) {
 		} `json:"error"`
 	}
 
-	err := json.Unmarshal(body, &answer)
-	switch {
-	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
-		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(answer.Error.Message))
-	case err == nil && answer.Error != nil:
-		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
-			answer.Error.Code)
-	case err != nil || len(answer.Result) == 0:
-		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
+	malformed := directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
+
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, malformed
 	}
 
-	return answer.Result, nil
+	switch told := answer.Error; {
+	case told == nil && answer.Result == nil:
+		return nil, malformed
+	case told == nil:
+		return answer.Result, nil
+	case told.Code == -32602: // invalid parameters
+		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(told.Message))
+	}
+
+	return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
+		answer.Error.Code)
 }
 
 // outputOf is an item of a batch's answer.
 func outputOf(r *invoke.Reply, err error) []byte {
-	if err == nil && len(r.Body) > 0 {
-		return r.Body
-	}
-
 	if err == nil {
-		return []byte("null")
+		return r.Body
 	}
 
 	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))

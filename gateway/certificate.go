@@ -39,10 +39,6 @@ func (g *Guard) tls(host string, server server) *tls.Config {
 // registrant's domain certifies the registrant, or the host for its agents. A directory's
 // own programs are never agents.
 func (g *Guard) judge(chain []*x509.Certificate, host string, server server) error {
-	if len(chain) == 0 {
-		return refuse(RuleCertificate, nil, "%s shows no certificate", host)
-	}
-
 	if own := reservedName(chain[0]); own != "" {
 		return refuse(RuleIdentity, nil, "%s shows %.200s, which is an identity of a directory", host, own)
 	}
@@ -53,13 +49,12 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 	switch {
 	case server.mutual && !ours:
 		return refuse(RuleIdentity, err, "the agent speaks mTLS and shows no SVID that holds: %v", err)
-	case server.mutual && (id != server.registrant || id.IsZero()):
+	case server.mutual && id != server.registrant:
 		return refuse(RuleIdentity, nil, "the agent speaks mTLS and shows %s; its registrant is %s", id,
 			server.registrant)
 	case server.mutual, ours && id == server.registrant:
 		return nil
-	case ours && (g.permitted.Load().AnyBundle || id.TrustDomain() == server.registrant.TrustDomain()) &&
-		chain[0].VerifyHostname(host) == nil:
+	case ours && g.certifies(id, server) && chain[0].VerifyHostname(host) == nil:
 		return nil
 	}
 
@@ -70,6 +65,11 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 	}
 
 	return nil
+}
+
+// certifies reports whether an SVID that names the host certifies it for a registrant's agents.
+func (g *Guard) certifies(id spiffeid.ID, server server) bool {
+	return g.permitted.Load().AnyBundle || id.TrustDomain() == server.registrant.TrustDomain()
 }
 
 // reservedName returns the name of a directory's own identity in a certificate; "" if it

@@ -63,7 +63,7 @@ type GuardConfig struct {
 	Certificate func() *tls.Certificate
 	// Timeout bounds an exchange from the name's resolution to the body's end.
 	Timeout time.Duration
-	// HeaderTimeout bounds the wait for an answer's header; Timeout if it is 0.
+	// HeaderTimeout bounds the wait for an answer's header, beside Timeout, unless it is 0.
 	HeaderTimeout time.Duration
 	// Resolver finds addresses; the system's if it is nil.
 	Resolver *net.Resolver
@@ -114,10 +114,6 @@ type server struct {
 func NewGuard(cfg GuardConfig) *Guard {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
-	}
-
-	if cfg.HeaderTimeout == 0 {
-		cfg.HeaderTimeout = cfg.Timeout
 	}
 
 	guard := &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
@@ -260,11 +256,7 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			// The address is judged as the connection is made: a name may resolve to another one than before.
-			at, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return refuse(RuleAddress, err, "%s is at %q, which is not an address", host, address)
-			}
-
+			at, _ := netip.ParseAddrPort(address) // the zero address is refused
 			return g.checkAddress(at, host)
 		}}
 

@@ -1,8 +1,10 @@
 package gateway_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -72,6 +74,11 @@ func TestGuardSparesOwnListeners(t *testing.T) {
 	if reached {
 		t.Error("a member's listener was called")
 	}
+
+	agent := serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}), http.NotFoundHandler())
+	if _, err := fetch(t, guard, agent.URL, gateway.Target{}); err != nil {
+		t.Errorf("an agent beside it: %v", err)
+	}
 }
 
 // Schemes, ports and users are judged before anything is resolved.
@@ -133,6 +140,11 @@ func TestGuardJudgesServers(t *testing.T) {
 		want   gateway.Rule
 	}{
 		{"web PKI", web.leaf(t, "127.0.0.1", none), gateway.Target{}, false, ""},
+		{"nobody's for the host", newCA(t, "").leaf(t, "127.0.0.1", none), gateway.Target{}, true,
+			gateway.RuleCertificate},
+		{"web PKI with a path like a node's", web.leaf(t, "127.0.0.1", none, func(c *x509.Certificate) {
+			c.URIs = []*url.URL{{Scheme: "https", Host: "example.com", Path: node.Path()}}
+		}), gateway.Target{}, false, ""},
 		{"web PKI, another host", web.leaf(t, "example.com", none), gateway.Target{}, false, gateway.RuleCertificate},
 		{"web PKI, expired", web.leaf(t, "127.0.0.1", none, expired), gateway.Target{}, false, gateway.RuleCertificate},
 		{"web PKI, of a client", web.leaf(t, "127.0.0.1", none, notServer), gateway.Target{}, false,
@@ -273,6 +285,36 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 
 	if resp.StatusCode != http.StatusFound || reached {
 		t.Errorf("an invocation was answered %d; the redirect's target was reached: %v", resp.StatusCode, reached)
+	}
+}
+
+// A server that is late with its header is refused by the time for that; a caller whose own time is over is told so.
+//
+// Requirement: WOA-018
+func TestGuardWaitsForAHeader(t *testing.T) {
+	authority := newCA(t, "")
+	silent := serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}),
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+
+	for header, want := range map[time.Duration]gateway.Rule{50 * time.Millisecond: gateway.RuleTime, 0: ""} {
+		guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool(), HeaderTimeout: header})
+
+		ctx, cancel := context.WithCancel(t.Context())
+		if header == 0 {
+			ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		}
+
+		defer cancel()
+
+		r, err := http.NewRequest(http.MethodGet, silent.URL, nil)
+		must(t, err)
+
+		_, err = guard.Fetch(ctx, r, gateway.Target{})
+		wantRule(t, "a silent server", err, want)
+
+		if want == "" && !errors.Is(err, context.DeadlineExceeded) || r.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("%v; the request's header is %v", err, r.Header)
+		}
 	}
 }
 

@@ -156,6 +156,23 @@ func TestA2A(t *testing.T) {
 				` "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
 			`{"message":{}}`, "/v/message:send", "1.0", []string{`"messageId":"`}, `{"message":{}}`,
 			""},
+		{"1.0, a message that is a text", card(`"supportedInterfaces": [{"url": "http://127.0.0.1/old",` +
+			` "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}, {"url": "URL/rpc",` +
+			` "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]`), "", `{"message":"hi"}`, false,
+			`{"jsonrpc":"2.0","id":"1","result":{}}`, "/rpc", "1.0", []string{`{"data":{"message":"hi"}}`}, `{}`, ""},
+		{"1.0 over HTTP, a failed task",
+			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON",` +
+				` "protocolVersion": "1.0"}]`), "", `{"text":"hi"}`, false,
+			`{"task":{"status":{"state":"TASK_STATE_FAILED"}}}`, "/v/message:send", "1.0", nil, "",
+			directory.AgentFailed},
+		{"1.0 over HTTP, no JSON",
+			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON",` +
+				` "protocolVersion": "1.0"}]`), "", `{"text":"hi"}`, false, `no`, "/v/message:send", "1.0", nil, "",
+			directory.AgentFailed},
+		{"1.0 over HTTP, streamed",
+			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON",` +
+				` "protocolVersion": "1.0"}]`), "", `{"text":"hi"}`, true, "data: {}\n\n", "/v/message:stream", "1.0",
+			nil, "data: {}\n\n", ""},
 		{"0.3, a batch, for which a message has no place", card(`"url": "URL/rpc", "batch": true`), "",
 			`[{"text":"hi"}]`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",
 			[]string{`{"kind":"text","text":"hi"}`}, `[{"kind":"message"}]`, ""},
@@ -232,13 +249,15 @@ func TestA2AThatIsGuessedToBeText(t *testing.T) {
 	}
 
 	if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "",
-		`{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		`{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed ||
+		!strings.Contains(err.Error(), "not JSON") {
 		t.Errorf("another agent's text: %v", err)
 	}
 
 	answer = "hello"
 
-	if _, err := invokeAgent(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed {
+	if _, err := invokeAgent(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed ||
+		!strings.Contains(err.Error(), "not JSON") {
 		t.Errorf("text that is no JSON: %v", err)
 	}
 }

@@ -18,11 +18,8 @@ import (
 	"github.com/roster-mesh/roster/directory/egress"
 )
 
-// Bounds on an exchange with a source of vectors.
-const (
-	maxVectorsBody = 16 << 20 // bytes of an answer
-	maxKeyFile     = 4 << 10
-)
+// maxVectorsBody bounds an answer of a source of vectors, in bytes.
+const maxVectorsBody = 16 << 20
 
 // Embeddings is a client of an OpenAI-compatible endpoint for vectors. The
 // operator names it, and no registrant: it may be at any address but those that are
@@ -117,13 +114,7 @@ func (e *Embeddings) authorize(r *http.Request) error {
 		return nil
 	}
 
-	file, err := os.Open(e.keyFile)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-
-	key, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
+	key, err := os.ReadFile(e.keyFile)
 	if err != nil {
 		return err
 	}

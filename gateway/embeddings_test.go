@@ -16,12 +16,14 @@ import (
 // A source of vectors is asked as OpenAI's is, with the key of the moment, and
 // believed only where it answers a vector for each text.
 func TestEmbeddings(t *testing.T) {
-	var answer, asked, key string
+	var answer, asked, key, media string
 	status := http.StatusOK
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 
 		asked, key = r.Method+" "+r.URL.Path+" "+string(b), r.Header.Get("Authorization")
+		media = r.Header.Get("Content-Type") + ", " + r.Header.Get("Accept-Encoding")
+
 		if status == http.StatusFound {
 			w.Header().Set("Location", "/elsewhere")
 		}
@@ -46,22 +48,31 @@ func TestEmbeddings(t *testing.T) {
 	}
 
 	if key != "Bearer secret" || !strings.HasPrefix(asked, "POST /v1/embeddings {") ||
-		!strings.Contains(asked, `["a","b"]`) {
-		t.Errorf("asked %s with %q", asked, key)
+		!strings.Contains(asked, `["a","b"]`) || media != "application/json, gzip" {
+		t.Errorf("asked %s with %q, as %s", asked, key, media)
+	}
+
+	open, err := gateway.NewEmbeddings(source.URL+"/v1/embeddings", "toy", "")
+	must(t, err)
+	defer open.Close()
+
+	if _, err := open.Embed(t.Context(), []string{"a", "b"}); err != nil || key != "" {
+		t.Errorf("without a key: %v, asked with %q", err, key)
 	}
 
 	for name, c := range map[string]struct {
 		status int
 		answer string
 	}{
-		"one vector for two": {200, `{"data":[{"index":0,"embedding":[1]}]}`},
-		"one text twice":     {200, `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`},
-		"a text too many":    {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`},
-		"an empty vector":    {200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[1]}]}`},
-		"no JSON":            {200, `<html>`},
-		"too many bytes":     {200, strings.Repeat(" ", 17<<20)},
-		"a failure":          {500, answer},
-		"another place":      {302, answer},
+		"one vector for two":      {200, `{"data":[{"index":0,"embedding":[1]}]}`},
+		"one text twice":          {200, `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`},
+		"a text too many":         {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`},
+		"a text before the first": {200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`},
+		"an empty vector":         {200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[1]}]}`},
+		"no JSON":                 {200, `<html>`},
+		"too many bytes":          {200, strings.Repeat(" ", 17<<20)},
+		"a failure":               {500, answer},
+		"another place":           {302, answer},
 	} {
 		status, answer = c.status, c.answer
 
@@ -87,6 +98,8 @@ func TestEmbeddingsEndpoints(t *testing.T) {
 		"https://user:key@model.example/v1":    false,
 		"model.example":                        false,
 		"https://":                             false,
+		"https://[::1/v1":                      false,
+		"https://model.example/v1#vectors":     false,
 	} {
 		if _, err := gateway.NewEmbeddings(address, "toy", ""); (err == nil) != good {
 			t.Errorf("%s: %v", address, err)

@@ -114,7 +114,8 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	sent := &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+	// The bound is for the unpacked body. The packed one may be little larger.
+	sent := &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most + most/64 + 1<<10, most: most}
 	resp.Body = sent
 
 	if err := egress.Unpack(resp); err != nil {
@@ -122,11 +123,7 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	// The bound is for the unpacked body. The packed one may be little larger.
-	if resp.Body != sent {
-		sent.left += most/64 + 1<<10
-		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
-	}
+	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
 
 	return resp, nil
 }
@@ -152,7 +149,7 @@ func (o overTime) Unwrap() error {
 	return refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", time.Duration(o))
 }
 
-// ended returns why an exchange ended: its own timeout, if that was the cause.
+// ended returns why an exchange ended: its own timeout, if that was the cause; nil if it goes on.
 func ended(ctx context.Context, err error) error {
 	var over *Refusal
 	if cause := context.Cause(ctx); errors.As(cause, &over) {
@@ -191,7 +188,7 @@ func (b *body) Read(data []byte) (int, error) {
 		return n - 1, b.tooLarge()
 	}
 
-	if err != nil && !errors.Is(err, io.EOF) {
+	if !errors.Is(err, io.EOF) {
 		err = ended(b.ctx, err)
 	}
 

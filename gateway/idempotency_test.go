@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -108,7 +109,9 @@ func TestIdempotencyKey(t *testing.T) {
 	go func() { r, err := ask(here, alpha, "k", hello); first <- result{r, err} }()
 	started <- <-started
 
-	if _, err := ask(there, alpha, "k", hello); directory.ProblemOf(err) != directory.KeyInUse {
+	var inUse *directory.Error
+	if _, err := ask(there, alpha, "k", hello); !errors.As(err, &inUse) || inUse.Problem != directory.KeyInUse ||
+		inUse.RetryAfter != 1 {
 		t.Errorf("while the first is under way: %v", err)
 	}
 
@@ -262,6 +265,74 @@ func TestACallOutlivesItsCaller(t *testing.T) {
 	}
 }
 
+// memory are claims that all end in the same way.
+type memory struct {
+	err     error
+	claims  int
+	settled []directory.Settlement
+}
+
+func (m *memory) Claim(context.Context, directory.Claim) (*directory.StoredAnswer, error) {
+	m.claims++
+	return nil, m.err
+}
+
+func (m *memory) Settle(_ context.Context, settlement directory.Settlement) error {
+	m.settled = append(m.settled, settlement)
+	return nil
+}
+
+func (m *memory) Spend(context.Context, directory.Hash, int64) error { return nil }
+
+// While the domain can't note a key the agent isn't called, and the key is given free.
+//
+// Requirement: AI-012
+func TestAKeyThatCannotBeNoted(t *testing.T) {
+	keys := &memory{err: directory.Refuse(directory.OutcomeUnknown, "no leader")}
+	s := newStage(t, func(c *gateway.Config) { c.Claims = keys })
+	called := false
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { called = true; echo(w, r) })
+
+	_, err := s.Invoke(t.Context(), aidip(t, agent.URL, `"operations": [`+translate+`]`),
+		invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha), Key: "k"})
+	if directory.ProblemOf(err) != directory.Unavailable || called || keys.claims != 3 || len(keys.settled) != 1 ||
+		!keys.settled[0].Release {
+		t.Errorf("%v; called %t, after %d claims, settled %+v", err, called, keys.claims, keys.settled)
+	}
+}
+
+// The items of a batch have keys of their own, because an agent does nothing for a key that it has seen. A request
+// without a key has none.
+//
+// Requirement: AI-011, AI-012
+func TestItemsHaveKeysOfTheirOwn(t *testing.T) {
+	s := newStage(t, func(c *gateway.Config) { c.Claims = &memory{} })
+	keys := make(chan string, 4)
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+
+		echo(w, r)
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+
+	for body, want := range map[string]int{`{"text":"a"}`: 1, `[{"text":"a"},{"text":"b"}]`: 2} {
+		for _, key := range []string{"", "k"} {
+			if _, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(body), Key: key}); err != nil {
+				t.Fatal(err)
+			}
+
+			got := map[string]bool{}
+			for range want {
+				got[<-keys] = true
+			}
+
+			if key == "" && !got[""] || key != "" && (got[""] || len(got) != want) {
+				t.Errorf("%s with the key %q: the agent is shown %v", body, key, got)
+			}
+		}
+	}
+}
+
 // A gateway that closes ends what is under way, and says so; it waits for nobody.
 func TestClose(t *testing.T) {
 	keys := domain(t)
@@ -352,7 +423,7 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 		c.PassHeaders = map[string][]string{"translator": {"X-API-Key"}}
 	})
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone(); echo(w, r) })
-	in := invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{
+	in := invoke.Request{Body: []byte(`{"text":"a"}`), RequestID: "request-1", Header: http.Header{
 		"Authorization": {"Bearer callers"}, "Cookie": {"callers"}, "X-Api-Key": {"callers"},
 		"Workload-Identity-Token": {"callers"},
 		"X-Forwarded-For":         {"callers"}, "Traceparent": {"callers"}, "Host": {"callers"},
@@ -371,7 +442,7 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 	show(e)
 
 	if got.Get("Authorization") != "Bearer token-for-"+agent.URL || len(from.asked) != 1 ||
-		got.Get("X-Api-Key") != "callers" {
+		got.Get("X-Api-Key") != "callers" || got.Get("X-Request-Id") != "request-1" {
 		t.Errorf("shown %v; asked for %q", got, from.asked)
 	}
 
@@ -540,6 +611,16 @@ func TestPackedAnswers(t *testing.T) {
 	if answer, err := fetch(t, guard, agent.URL, gateway.Target{}); err != nil || string(answer.Body) != small {
 		t.Errorf("metadata: %+v, %v", answer, err)
 	}
+
+	// Members of nothing make a body that is endless as it is packed.
+	var nothing bytes.Buffer
+
+	_ = gzip.NewWriter(&nothing).Close()
+	content, pack = strings.Repeat(nothing.String(), 1000), false
+	_, err := fetch(t, guard, agent.URL, gateway.Target{MaxBody: 1 << 10})
+	wantRule(t, "a packed body that is larger than its contents", err, gateway.RuleSize)
+
+	content, pack = small, true
 
 	// The events of a stream that a server packs could be held back.
 	_, _ = s.Invoke(t.Context(), e, invoke.Request{Body: []byte(small), Stream: true})

@@ -104,15 +104,19 @@ func New(cfg Config) *Gateway {
 // resolution of addresses.
 func (g *Gateway) Invocable(e *directory.Entry) bool {
 	projection := e.Projection()
-	b, ok := bindingOf(projection)
-	u, err := url.Parse(b.Endpoint)
 
-	return ok && isCallable(projection.Status) && err == nil && g.cfg.Guard.Check(u) == nil
+	target, err := url.Parse(bindingOf(projection).Endpoint)
+	if err != nil {
+		return false
+	}
+
+	// Without a binding that is supported, the guard refuses the empty URL.
+	return isCallable(projection.Status) && g.cfg.Guard.Check(target) == nil
 }
 
 // isCallable reports whether a status is one in which an agent may be called (draft-xu, 4.8).
 func isCallable(status string) bool {
-	return status == "active" || status == "testing" || status == "deprecated"
+	return slices.Contains([]string{"active", "testing", "deprecated"}, status)
 }
 
 // Invoke invokes e's agent with the request in. e is the registration in its present
@@ -120,9 +124,16 @@ func isCallable(status string) bool {
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (reply *invoke.Reply,
 	err error) {
-	ctx, step := span.Start(ctx, span.Invoke)
-	defer func() { step.Done(err) }()
+	err = span.Do(ctx, span.Invoke, func(step span.Span) (err error) {
+		reply, err = g.invoke(step.In(ctx), entry, in)
+		return err
+	})
 
+	return reply, err
+}
+
+func (g *Gateway) invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (reply *invoke.Reply,
+	err error) {
 	plan := g.plans.of(entry, in.Redaction)
 	if status := plan.contract.Projection.Status; !isCallable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
@@ -229,7 +240,7 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 		return nil, err
 	}
 
-	w, err := i.accept(ctx, body, at)
+	w, err := span.Get(ctx, span.Judge, func() (*agentTask, error) { return i.accept(ctx, body, at) })
 	if err != nil {
 		release()
 		return nil, i.explain(ctx, err)
@@ -249,14 +260,11 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 
 	release()
 
-	return reply, i.checkOutput(ctx, w, reply)
+	return reply, span.Do(ctx, span.Judge, func(span.Span) error { return i.checkOutput(ctx, w, reply) })
 }
 
 // accept determines the task of a body, and judges its input.
 func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *agentTask, err error) {
-	_, step := span.Start(ctx, span.Judge)
-	defer func() { step.Done(err) }()
-
 	err = i.judge(ctx, len(body)+i.schemas, func(budget *schema.Budget) error {
 		task, err := i.contract.Choose(i.in.Operation, body, at)
 		if err != nil {
@@ -284,14 +292,11 @@ func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *age
 
 // checkOutput refuses an answer that is no success by the operation's schema
 // (AI-035, WOA-009).
-func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invoke.Reply) (err error) {
-	_, step := span.Start(ctx, span.Judge)
-	defer func() { step.Done(err) }()
-
+func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invoke.Reply) error {
 	var violations []directory.Violation
 
 	size := len(reply.Body) + len(w.Input) + len(w.Output)
-	err = i.judge(ctx, size, func(budget *schema.Budget) (err error) {
+	err := i.judge(ctx, size, func(budget *schema.Budget) (err error) {
 		violations, err = w.JudgeOutput(reply.Body, "", budget)
 		return err
 	})
@@ -324,17 +329,21 @@ func (r *releasing) Close() error {
 
 // drive speaks to the agent by its protocol.
 func (i *invocation) drive(ctx context.Context, w *agentTask) (reply *invoke.Reply, err error) {
-	ctx, step := span.Start(ctx, span.Agent)
-	defer func() { step.Done(err) }()
+	call := i.callREST
 
 	switch i.binding.Protocol {
 	case protocolMCP:
-		return i.callMCP(ctx, w)
+		call = i.callMCP
 	case protocolA2A:
-		return i.callA2A(ctx, w)
+		call = i.callA2A
 	}
 
-	return i.callREST(ctx, w)
+	err = span.Do(ctx, span.Agent, func(step span.Span) (err error) {
+		reply, err = call(step.In(ctx), w)
+		return err
+	})
+
+	return reply, err
 }
 
 // target is for whom the guard sends a request.
@@ -390,10 +399,6 @@ func (i *invocation) setHeader(ctx context.Context, header http.Header) (own boo
 // passHeaders are the names of the header fields that an operator lets through to e's
 // agent.
 func (g *Gateway) passHeaders(entry *directory.Entry) []string {
-	if len(g.cfg.PassHeaders) == 0 {
-		return nil
-	}
-
 	before := ""
 	if entry.Origin != g.cfg.Domain {
 		// Another domain's agent may have the name of one of ours.

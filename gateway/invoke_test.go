@@ -167,6 +167,8 @@ func TestChoosing(t *testing.T) {
 		{"two, none named", two, "", `{"text":"a"}`, "", directory.BadRequest, "/operation"},
 		{"two, one named", two, "", `{"text":"a","operation":"translate"}`, `{"text":"a","operation":"translate"}`, "",
 			""},
+		{"two, whose schema has it, in its order", two, "", `{"operation":"detect","text":"a"}`,
+			`{"operation":"detect","text":"a"}`, "", ""},
 		{"two, by path", two, "translate", `{"text":"a"}`, `{"text":"a","operation":"translate"}`, "", ""},
 		{"two, whose schema has it", two, "", `{"text":"a","operation":"detect"}`, `{"text":"a","operation":"detect"}`,
 			"", ""},
@@ -215,6 +217,9 @@ func TestAnswers(t *testing.T) {
 		{200, "application/json", `{"text":"a"}`, "", ""},
 		{202, "application/json; charset=utf-8", `{"text":"a"}`, "", ""},
 		{200, "application/json", `{"error":{"code":"X"},"text":"a"}`, directory.AgentFailed, ""},
+		{200, "application/json", `{"error":"none","text":"a"}`, "", ""},
+		{200, "application/hal+json", `{"text":"a"}`, "", ""},
+		{200, "text/html", `{"text":"a"}`, directory.AgentFailed, "not JSON"},
 		{200, "application/json", `{"other":1}`, directory.AgentFailed, "output schema"},
 		{200, "application/json", `{"text":`, directory.AgentFailed, "not JSON"},
 		{200, "text/html", `<p>`, directory.AgentFailed, "not JSON"},
@@ -283,7 +288,7 @@ func TestNotInvocable(t *testing.T) {
 		e    *directory.Entry
 		want directory.Problem
 	}{
-		"suspended": {aidip(t, "https://127.0.0.1:9/", operations+`, "status": "suspended"`),
+		"suspended": {aidip(t, "https://127.0.0.1:8443/", operations+`, "status": "suspended"`),
 			directory.AgentUnavailable},
 		"grpc": {aidip(t, "https://127.0.0.1:9/", operations+`, "protocols": ["grpc"]`),
 			directory.NotInvocable},
@@ -308,6 +313,49 @@ func TestNotInvocable(t *testing.T) {
 	}
 }
 
+// Without a domain's memory, neither a key nor a proof is accepted: what it guards could happen twice. An answer
+// takes the memory of its caller's share, or fails.
+//
+// Requirement: AI-012, SEC-004
+func TestWhatAGatewayCannotKeep(t *testing.T) {
+	s := newStage(t, nil)
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+
+		if r.URL.Path == "/pieces" {
+			_ = http.NewResponseController(w).Flush() // so that no length is declared
+		}
+
+		io.WriteString(w, `{"text":"a"}`)
+	})
+
+	at := func(path string) *directory.Entry { return aidip(t, agent.URL+path, `"operations": [`+translate+`]`) }
+	body := []byte(`{"text":"a"}`)
+
+	for name, in := range map[string]invoke.Request{
+		"a key": {Body: body, Key: "k"}, "a proof": {Body: body, Proof: directory.Hash{1}},
+	} {
+		if _, err := s.Invoke(t.Context(), at("/"), in); directory.ProblemOf(err) != directory.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	for _, path := range []string{"/", "/pieces"} {
+		held := int64(0)
+		in := invoke.Request{Body: body, Hold: func(bytes int64) error {
+			if held += bytes; held > 0 {
+				return directory.Refuse(directory.RateLimited, "no memory")
+			}
+
+			return nil
+		}}
+
+		if _, err := s.Invoke(t.Context(), at(path), in); directory.ProblemOf(err) != directory.RateLimited {
+			t.Errorf("%s, with a share that is used up: %v", path, err)
+		}
+	}
+}
+
 // Requirement: AI-011
 func TestBatch(t *testing.T) {
 	s := newStage(t, nil)
@@ -324,7 +372,7 @@ func TestBatch(t *testing.T) {
 		echo(w, r)
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	got, err := invokeAgent(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
+	got, err := invokeAgent(s, e, "", "\n"+`[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
 
 	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"InvalidInput",`
 	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) ||
@@ -586,6 +634,10 @@ func TestStream(t *testing.T) {
 
 	if _, err := r.Stream.Read(buf); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the client has gone: %v", err)
+	}
+
+	if _, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`{"text":"a"}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call of a client that has gone: %v", err)
 	}
 
 	select {

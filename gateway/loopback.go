@@ -52,9 +52,9 @@ func (g *Guard) dialPlain(ctx context.Context, network, addr string, server serv
 
 	dialer := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil || !at.Addr().Unmap().IsLoopback() {
-				return refuse(RuleScheme, err, "%s is at %q, and http is for loopback alone", host, address)
+			at, _ := netip.ParseAddrPort(address) // the zero address is refused
+			if !at.Addr().Unmap().IsLoopback() {
+				return refuse(RuleScheme, nil, "%s is at %q, and http is for loopback alone", host, address)
 			}
 
 			return g.checkAddress(at, host)

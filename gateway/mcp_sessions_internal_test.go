@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +61,22 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		if !closed(0) || p.take(key("large.test")) != nil {
 			t.Error("one that takes too much is kept")
 		}
+
+		gone, cancelUse := context.WithCancel(t.Context())
+		cancelUse()
+
+		spoiled := &exchange{ctx: t.Context()}
+		spoiled.spoiled.Store(true)
+
+		for name, use := range map[string]*exchange{"gone.test": {ctx: gone}, "spoiled.test": spoiled} {
+			p.leave(session(name, 1), use)
+
+			if !closed(len(open)-1) || p.take(key(name)) != nil {
+				t.Errorf("%s: a session that can't be used again is kept", name)
+			}
+		}
+
+		open = open[:1]
 
 		p.leave(session("first.test", maxSessionBytes), use)
 
@@ -147,6 +165,37 @@ type answering int
 
 func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: int(a), Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+// The bytes of answers are counted with a session, and its list of tools is believed for a while, unless the
+// server says that it changed.
+func TestASessionsToolsAreBelievedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{last: answering(http.StatusOK).RoundTrip}
+
+		resp, err := s.RoundTrip(nil)
+		must(t, err)
+
+		resp.Body = &counted{io.NopCloser(strings.NewReader("answer")), resp.Body.(*counted).n}
+		if _, err := io.ReadAll(resp.Body); err != nil || s.read.Load() != int64(len("answer")) {
+			t.Errorf("%d bytes are counted, %v", s.read.Load(), err)
+		}
+
+		s.until = time.Now().Add(toolsLife)
+
+		for _, step := range []struct {
+			fresh bool
+			after time.Duration
+			want  bool
+		}{{false, 0, false}, {true, 0, true}, {true, toolsLife, false}} {
+			time.Sleep(step.after)
+			s.fresh.Store(step.fresh)
+
+			if _, got := s.listed(); got != step.want {
+				t.Errorf("%+v: believed %t", step, got)
+			}
+		}
+	})
 }
 
 var must = directorytest.Must

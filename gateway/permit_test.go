@@ -55,3 +55,31 @@ func TestPermissionsAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was in use while the permission ended is not used again afterwards.
+//
+// Requirement: WOA-018
+func TestAPermissionEndsForConnectionsInUse(t *testing.T) {
+	authority := newCA(t, "alpha.test")
+	began, goOn := make(chan struct{}), make(chan struct{})
+	server := serve(t, authority.leaf(t, "localhost", spiffeid.ID{}),
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { began <- struct{}{}; <-goOn }))
+	guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool()})
+
+	at, err := url.Parse(server.URL)
+	must(t, err)
+
+	name, ended := "https://"+net.JoinHostPort("localhost", at.Port()), make(chan error, 1)
+	go func() { _, err := fetch(t, guard, name, gateway.Target{}); ended <- err }()
+
+	<-began
+	guard.Permit(gateway.Permission{})
+	close(goOn)
+
+	if err := <-ended; err != nil {
+		t.Errorf("a request that was under way: %v", err)
+	}
+
+	_, err = fetch(t, guard, name, gateway.Target{})
+	wantRule(t, "the next one", err, gateway.RuleAddress)
+}

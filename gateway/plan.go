@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +21,6 @@ type plan struct {
 	contract *invoke.Contract  // by what the caller sees, which errors may name
 	whole    *invoke.Contract  // with what is withheld, if the caller doesn't see all operations and schemas
 	binding  directory.Binding // zero if none has a driver
-	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	a2a      a2aInterface      // the binding's, of an agent that speaks A2A
 	mutual   bool              // the agent says that it speaks mTLS
 	asks     bool              // the agent's server is asked for its tools: a server.json has their names alone
@@ -85,7 +83,7 @@ func (p *plans) of(entry *directory.Entry, redaction directory.Redaction) *plan 
 		p.bytes -= had.size
 	}
 
-	if p.bytes += made.size; p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
+	if p.bytes += made.size; p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans {
 		p.all, p.bytes = map[planKey]*plan{}, made.size
 	}
 
@@ -100,8 +98,7 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 	// The contract's parts are of the document's text, twice, however small that is at rest.
 	p.size = len(is.document.StoredBytes()) + 2*len(is.document.Bytes()) + 1024
 	projection := e.Projection()
-	p.binding, _ = bindingOf(projection)
-	p.endpoint, _ = url.Parse(p.binding.Endpoint)
+	p.binding = bindingOf(projection)
 	p.a2a = interfaceOf(is.document, p.binding)
 
 	p.mutual = DeclaresMutualTLS(projection.Authentication)
@@ -136,12 +133,7 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 func contractOf(e *directory.Entry, redaction directory.Redaction) (contract, withheld *invoke.Contract) {
 	whole := invoke.ContractOf(e)
 
-	seen := kinds.Redact(e, redaction)
-	if seen == e {
-		return whole, nil
-	}
-
-	contract = invoke.ContractOf(seen)
+	contract = invoke.ContractOf(kinds.Redact(e, redaction))
 	if slices.EqualFunc(contract.Operations, whole.Operations, func(a, b invoke.Operation) bool {
 		return a.Name == b.Name && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Output, b.Output)
 	}) {
@@ -201,9 +193,9 @@ const (
 	protocolA2A   = "a2a"
 )
 
-// bindingOf returns the first binding that a driver speaks. One whose only fault is plain
+// bindingOf returns the first binding that a driver speaks; zero if there is none. One whose only fault is plain
 // http is returned if there is no other, so that the guard refuses it by its rule (XU-043).
-func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
+func bindingOf(projection *directory.Projection) directory.Binding {
 	all := projection.Bindings
 	if len(all) == 0 {
 		for _, protocol := range projection.Protocols {
@@ -215,23 +207,23 @@ func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
 		for _, binding := range all {
 			if strings.HasPrefix(binding.Endpoint, scheme) && spoken(binding) {
 				binding.Protocol = strings.ToLower(binding.Protocol)
-				return binding, true
+				return binding
 			}
 		}
 	}
 
-	return directory.Binding{}, false
+	return directory.Binding{}
 }
 
 // spoken reports whether there is a driver for a binding.
 func spoken(binding directory.Binding) bool {
 	switch strings.ToLower(binding.Protocol) {
 	case protocolHTTPS, "http", "rest":
-		return binding.Envelope == "" || binding.Envelope == "woa"
+		return slices.Contains([]string{"", "woa"}, binding.Envelope)
 	case protocolMCP:
-		return binding.Transport == "" || slices.Contains([]string{"streamable-http", "streamable"}, binding.Transport)
+		return slices.Contains([]string{"", "streamable-http", "streamable"}, binding.Transport)
 	case protocolA2A:
-		return binding.Transport == "JSONRPC" || binding.Transport == "HTTP+JSON" || binding.Transport == ""
+		return slices.Contains([]string{"", "JSONRPC", "HTTP+JSON"}, binding.Transport)
 	}
 
 	return false

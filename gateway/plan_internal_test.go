@@ -39,3 +39,44 @@ func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 		t.Errorf("%d plans are kept, with documents of %d bytes", most, held)
 	}
 }
+
+// The plan of a version is made once, and the one of the version before counts no more. So many plans are
+// kept at most, however small they are.
+func TestPlansAreKeptForAVersion(t *testing.T) {
+	entry := func(document string) *directory.Entry {
+		doc, err := directory.ParseDocument(directory.KindAD, []byte(document))
+		must(t, err)
+
+		p, err := kinds.Project("agent", doc)
+		must(t, err)
+
+		return &directory.Entry{Agent: "agent", Document: doc, Packed: directory.Pack(doc, p)}
+	}
+
+	const schema = `{"type":"object"}`
+
+	one := entry(`{"base":"https://agents.example.com/a","protocols":["MCP"]}`)
+	two := entry(`{"base":"https://agents.example.com/a","capabilities":[{"name":"say","type":"tool","input_schema":` +
+		schema + `}]}`)
+
+	var kept plans
+
+	first := kept.of(one, directory.Redaction{})
+	if kept.of(one, directory.Redaction{}) != first || first.binding.Protocol != protocolMCP || first.schemas != 0 {
+		t.Errorf("the plan of a version is made anew: %+v", first)
+	}
+
+	second := kept.of(two, directory.Redaction{})
+	if kept.bytes != second.size || len(kept.all) != 1 || second.schemas != len(schema) {
+		t.Errorf("%d bytes are counted, of a plan of %d with schemas of %d", kept.bytes, second.size, second.schemas)
+	}
+
+	for n := range maxPlans + 1 {
+		one.RID = directory.NewRID(int64(n+1), [10]byte{})
+		kept.of(one, directory.Redaction{})
+	}
+
+	if len(kept.all) > maxPlans {
+		t.Errorf("%d plans are kept", len(kept.all))
+	}
+}

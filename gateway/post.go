@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,21 +19,12 @@ import (
 // header is a kind of JSON that the agent also answers with.
 func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte,
 	header http.Header) (*invoke.Reply, error) {
-	to := i.endpoint
-	if address != i.binding.Endpoint || to == nil {
-		var err error
-		if to, err = url.Parse(address); err != nil {
-			return nil, directory.Refuse(directory.EndpointRefused,
-				"the agent's endpoint is no URL that can be called: %w", err)
-		}
-	}
-
-	r, err := http.NewRequestWithContext(i.traceConn(ctx), http.MethodPost, "", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(i.traceConn(ctx), http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, directory.Refuse(directory.EndpointRefused,
+			"the agent's endpoint is no URL that can be called: %w", err)
 	}
 
-	r.URL = to
 	for name, values := range header {
 		r.Header[name] = values
 	}
@@ -42,8 +32,8 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 	own := i.setHeader(ctx, r.Header)
 
 	// Each item of a batch is a request of its own to the agent.
-	if i.in.Key != "" && w.number != "" {
-		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
+	if key := r.Header.Get("Idempotency-Key"); key != "" {
+		r.Header.Set("Idempotency-Key", strings.TrimSuffix(key+"-"+w.number, "-"))
 	}
 
 	accept := "application/json, application/problem+json"
@@ -68,7 +58,7 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 		return nil, err
 	}
 
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
 		return nil, refusalOf(resp, own)
 	}
@@ -122,7 +112,7 @@ func (h *holding) Read(data []byte) (int, error) {
 
 // hold takes memory for more bytes of answers from the caller's share.
 func (i *invocation) hold(bytes int64) error {
-	if i.in.Hold == nil || bytes == 0 {
+	if i.in.Hold == nil {
 		return nil
 	}
 
@@ -135,8 +125,8 @@ func (i *invocation) read(ctx context.Context, resp *http.Response) (*invoke.Rep
 
 	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
 
-	streams := media == "text/event-stream" || media == "application/x-ndjson" || media == "application/jsonl"
-	if streams {
+	switch media {
+	case "text/event-stream", "application/x-ndjson", "application/jsonl":
 		reply.Stream = resp.Body
 		return reply, nil
 	}

@@ -73,7 +73,9 @@ func TestAnUnjudgedAnswerIsNoFailure(t *testing.T) {
 		i := &invocation{g: g, in: invoke.Request{Party: ada}}
 
 		err = i.checkOutput(t.Context(), &agentTask{}, &invoke.Reply{Body: make([]byte, lightBytes+1)})
-		if directory.ProblemOf(err) != want {
+
+		var told *directory.Error
+		if !errors.As(err, &told) || told.Problem != want || told.RetryAfter != 1 {
 			t.Errorf("%v, want %s", err, want)
 		}
 

@@ -97,7 +97,7 @@ func (t *tokens) keep(audience string, k token, err error) string {
 		now := time.Now()
 		k = token{again: now.Add(tokenAgain)}
 
-		if had := t.all[audience]; had.text != "" && now.Before(had.until) {
+		if had := t.all[audience]; now.Before(had.until) {
 			k.text, k.until = had.text, had.until
 			if k.until.Before(k.again) {
 				k.again = k.until

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,18 @@ func TestATokenOutlivesCallersAndFailures(t *testing.T) {
 				t.Errorf("%s: %q after %d requests to the source, want %q after %d", step.name, got, from.asked,
 					step.want, step.asked)
 			}
+		}
+
+		for n := range maxTokens + 2 {
+			kept.of(t.Context(), fmt.Sprintf("https://agent-%d.test/", n))
+		}
+
+		if len(kept.all) != maxTokens {
+			t.Errorf("%d tokens are kept", len(kept.all))
+		}
+
+		if got := kept.of(t.Context(), "https://[::1"); got != "" {
+			t.Errorf("what is no URL is shown %q", got)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func classOf(err error) string {
 		return "http: the server closed the connection, or its answer is not HTTP"
 	case unreached.class == "name":
 		return "name: the endpoint's host name doesn't resolve at this node"
-	case unreached.class == "connect" && errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connect: the endpoint refuses connections"
 	case unreached.class == "connect":
 		return "connect: no connection to the endpoint can be made"

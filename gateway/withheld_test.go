@@ -88,8 +88,10 @@ func TestWithheldOperationsShowInNoError(t *testing.T) {
 		}
 
 		// A caller who sees them is helped as ever.
-		if got := s.outcome(t, withheld, directory.Redaction{}, "unknown", `{}`); !containsCanary(got, "") {
-			t.Errorf("%s: a caller who sees the operations is told %s", protocol, got)
+		for _, redaction := range []directory.Redaction{{}, directory.Withhold("protocols")} {
+			if got := s.outcome(t, withheld, redaction, "unknown", `{}`); !containsCanary(got, "") {
+				t.Errorf("%s: a caller who sees the operations is told %s", protocol, got)
+			}
 		}
 	}
 }

@@ -74,8 +74,8 @@ var All = []Mutant{
 	{
 		Name:    "an agent's place is not given back after a refused input",
 		File:    "gateway/invoke.go",
-		Old:     "w, err := i.accept(ctx, body, at)\n\tif err != nil {\n\t\trelease()\n",
-		New:     "w, err := i.accept(ctx, body, at)\n\tif err != nil {\n",
+		Old:     "return i.accept(ctx, body, at) })\n\tif err != nil {\n\t\trelease()\n",
+		New:     "return i.accept(ctx, body, at) })\n\tif err != nil {\n",
 		Package: "gateway",
 		Test:    "TestPlacesOfAnAgentComeBack",
 	},
