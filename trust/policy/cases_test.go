@@ -160,6 +160,8 @@ func TestCasesAssumeAnExport(t *testing.T) {
 		"streamed: is for read":   {Who: "beta.test", Action: "export", Streamed: &yes, Expect: "deny"},
 		"SPIFFE IDs of peers": {Who: "spiffe://alpha.test/agent/ada", Action: "read", Streamed: &yes,
 			Expect: "allow"},
+		`got "oauth:https://issuer.test#ada"`: {Who: "oauth:https://issuer.test#ada", Action: "read", Streamed: &yes,
+			Expect: "allow"},
 		"leave out origin": {Who: eve, Action: "read", Origin: "gamma.test", Streamed: &yes, Expect: "allow"},
 	} {
 		if err := p.Check(c); err == nil || !strings.Contains(err.Error(), want) {

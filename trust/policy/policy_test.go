@@ -190,6 +190,8 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 	const (
 		permit = `@id("let") permit (principal, action, resource);`
 		forbid = `@id("stop") forbid (principal, action, resource);`
+		every  = `Action::"register", Action::"read", Action::"invoke", Action::"export", Action::"operate",` +
+			` Action::"commission", `
 	)
 	for _, set := range []struct {
 		text  string
@@ -198,6 +200,8 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 	}{
 		{"", false, nil},
 		{permit, true, []string{"let"}},
+		{`@id("let") permit (principal, action in [` + every + every + `Action::"read"], resource);`, true,
+			[]string{"let"}},
 		{permit + forbid, false, []string{"stop"}},
 		{forbid, false, []string{"stop"}},
 		{`@id("errs") permit (principal, action, resource) when { resource.nothing };`, false, nil},
@@ -624,6 +628,7 @@ func TestUnknownAttributesAreRefused(t *testing.T) {
 		{`permit (principal, action, resource) when { resource.agent == "x" }`, ""},
 		{`forbid (principal, action, resource) when { resource has agent && resource.agent == "x" }`, ""},
 		{`forbid (principal, action, resource is Registration) when { resource.agent == "x" }`, ""},
+		{`forbid (principal, action, resource) when { resource is Registration && resource.agent == "x" }`, ""},
 		{`forbid (principal, action == Action::"read", resource) unless { principal is Identity && principal.own }`, ""},
 		{`forbid (principal is Identity, action == Action::"read", resource) unless { principal.own }`, ""},
 		{`forbid (principal, action == Action::"read", resource)
