@@ -16,7 +16,7 @@ import (
 //
 // Requirement: TRUST-001, TRUST-006
 func TestEachCredentialEnds(t *testing.T) {
-	d := newDoor(t, func(cfg *Config) { cfg.OAuth[0].Plain = PlainAlways })
+	d := newDoor(t, func(cfg *Config) { cfg.OAuth[0].Plain, cfg.OAuth[0].Algorithms = PlainAlways, nil })
 	certificate := shownBy(d.svid)
 
 	short := d.wit(t)
@@ -26,6 +26,9 @@ func TestEachCredentialEnds(t *testing.T) {
 
 	plain := d.access()
 	delete(plain.claims, "cnf")
+
+	bound, svid := d.access(), d.jwtSVID()
+	bound.claims["exp"] = time.Now().Add(time.Minute).Unix()
 
 	late := d.access()
 	late.claims["exp"] = time.Now().Add(5 * time.Hour).Unix()
@@ -41,14 +44,26 @@ func TestEachCredentialEnds(t *testing.T) {
 		"the proof of a workload":     {d.workloadShown(t, wit, proof), at(proof)},
 		"the token of a workload":     {d.workloadShown(t, shortText, d.wpt(shortText)), at(short)},
 		"a bound token's certificate": {Shown{TLS: certificate, Bearer: late.text(t)}, notAfter},
-		"a bound token":               {Shown{TLS: certificate, Bearer: d.access().text(t)}, at(d.access())},
+		"a bound token":               {Shown{TLS: certificate, Bearer: bound.text(t)}, at(bound)},
 		"a token":                     {Shown{Bearer: plain.text(t)}, at(plain)},
-		"a JWT-SVID":                  {Shown{Bearer: d.jwtSVID().text(t)}, at(d.jwtSVID())},
-		"a JWT-SVID beside":           {Shown{TLS: certificate, Bearer: d.jwtSVID().text(t)}, at(d.jwtSVID())},
+		"a JWT-SVID":                  {Shown{Bearer: svid.text(t)}, at(svid)},
+		"a JWT-SVID beside":           {Shown{TLS: certificate, Bearer: svid.text(t)}, at(svid)},
 	} {
 		before := x.end.Add(-time.Second)
-		if v, err := d.Verify(x.shown, before); err != nil || v.Identity.IsZero() || !v.Until.After(before) {
+
+		v, err := d.Verify(x.shown, before)
+		if err != nil || v.Identity.IsZero() || !v.Until.After(before) {
 			t.Errorf("%s a second before its end: %+v, %v", name, v, err)
+		}
+
+		// Of a token nothing says when its life began.
+		life := v.Until.Sub(before)
+		if v.Method == MethodSVID {
+			life = notAfter.Sub(d.svid.Certificates[0].NotBefore)
+		}
+
+		if v.Life != life {
+			t.Errorf("%s has a life of %s, want %s", name, v.Life, life)
 		}
 
 		for _, now := range []time.Time{x.end, x.end.Add(time.Hour)} {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
@@ -110,8 +112,12 @@ func TestKeysOfAURL(t *testing.T) {
 		t.Error("a server that nobody certifies is believed")
 	}
 
-	if _, err := OpenKeys("http://127.0.0.1/jwks", nil); err == nil {
-		t.Error("plain http is taken")
+	for _, source := range []string{
+		"http://127.0.0.1/jwks", "https://[", "https:///jwks", "https://a:b@127.0.0.1/jwks", "https://127.0.0.1/jwks#a",
+	} {
+		if _, err := OpenKeys(source, nil); err == nil {
+			t.Errorf("%s is taken", source)
+		}
 	}
 }
 
@@ -126,4 +132,32 @@ func (s signal) Write(p []byte) (int, error) {
 	}
 
 	return len(p), nil
+}
+
+// Tokens that name an unknown key have the source read sooner, however many they are, and not at once again.
+//
+// Requirement: TRUST-006
+func TestAnUnknownKeyIsLookedForSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+
+		for _, row := range []struct {
+			ctx     context.Context
+			unknown int
+			want    time.Duration
+		}{{t.Context(), 0, time.Hour}, {t.Context(), 3, fetchAgain}, {over, 3, 0}} {
+			k := &Keys{wanted: make(chan struct{}, 1)}
+			for range row.unknown {
+				k.of("unknown")
+			}
+
+			began := time.Now()
+			k.rest(row.ctx, time.Hour)
+
+			if got := time.Since(began); got != row.want {
+				t.Errorf("after %d unknown keys it rests for %s, want %s", row.unknown, got, row.want)
+			}
+		}
+	})
 }

@@ -247,9 +247,12 @@ func (d *door) workloadShown(t testing.TB, wit string, proof *jwt) Shown {
 
 // Requirement: TRUST-005, AD-038, AD-039
 func TestAWorkloadShowsItselfByTokenAndProof(t *testing.T) {
-	d := newDoor(t, nil)
+	d := newDoor(t, func(cfg *Config) {
+		cfg.WIMSE = append(cfg.WIMSE, WIMSEIssuer{Domain: "wimse://gamma.test", Keys: cfg.WIMSE[0].Keys})
+	})
 	for subject, change := range map[string]func(*jwt){
 		"wimse://alpha.test/agent/ada": func(*jwt) {},
+		"wimse://gamma.test/agent/ada": func(j *jwt) { j.claims["sub"] = "wimse://gamma.test/agent/ada" },
 		"spiffe://alpha.test/agent/ada": func(j *jwt) {
 			j.claims["sub"] = "spiffe://alpha.test/agent/ada"
 			delete(j.claims, "iss")

@@ -144,8 +144,8 @@ func (c *Verifier) issuerKeys(id directory.Identity, domain string, t *token) (m
 func domainOf(id directory.Identity) string {
 	uri := id.String()
 
-	scheme, rest, ok := strings.Cut(uri, "://")
-	if !ok || scheme != "spiffe" && scheme != "wimse" {
+	scheme, rest, _ := strings.Cut(uri, "://")
+	if scheme != "spiffe" && scheme != "wimse" {
 		return ""
 	}
 
