@@ -104,6 +104,23 @@ func TestLinesAreChained(t *testing.T) {
 	}
 }
 
+// verify returns the faults of a trail, the last that its first lines are missing.
+func verify(text string) (faults []string) {
+	var verifier Verifier
+
+	for line := range strings.Lines(text) {
+		if fault := verifier.Line([]byte(strings.TrimSuffix(line, "\n"))); fault != nil {
+			faults = append(faults, fault.Error())
+		}
+	}
+
+	if fault := verifier.Begin(); fault != nil {
+		faults = append(faults, fault.Error())
+	}
+
+	return faults
+}
+
 // A line that is missing, moved, changed or none is found at the line after it.
 //
 // Requirement: SEC-020
@@ -120,23 +137,13 @@ func TestAVerifierFindsEachFault(t *testing.T) {
 	for want, lines := range map[string][]string{
 		"":                             whole,
 		"lines 2 to 3 are missing":     {whole[0], whole[3], whole[4]},
-		"line 2 stands after line 3":   {whole[2], whole[1]},
+		"line 2 stands after line 3":   {whole[0], whole[1], whole[2], whole[1]},
 		"line 1 was changed: line 2":   {strings.Replace(whole[0], "agent-0", "agent-9", 1), whole[1], whole[2]},
 		`after line 2 there is "a pie`: {whole[0], whole[1], "a piece", whole[2]},
 		`after line 1 there is "{\"ph`: {whole[0], `{"phase":"intent","n":"2"}`, whole[1]},
 		`after line 3 there is "{}"`:   {whole[0], whole[1], whole[2], `{}`, whole[3]},
 	} {
-		var (
-			verifier Verifier
-			faults   []string
-		)
-
-		for _, line := range lines {
-			if fault := verifier.Line([]byte(line)); fault != nil {
-				faults = append(faults, fault.Error())
-			}
-		}
-
+		faults := verify(strings.Join(lines, "\n"))
 		if (len(faults) > 0) != (want != "") || want != "" && (len(faults) > 1 || !strings.HasPrefix(faults[0], want)) {
 			t.Errorf("the faults are %q, want one: %s", faults, want)
 		}
@@ -203,6 +210,12 @@ func TestRemovedFilesAreMissed(t *testing.T) {
 	}
 
 	before := trailText(t, path)
+
+	faults := verify(before)
+	if len(faults) != 1 || !strings.Contains(faults[0], "removed while the node was stopped") {
+		t.Errorf("the faults are %q", faults)
+	}
+
 	a = openLog(t, path, 1000, 3)
 	must(t, a.Close())
 
@@ -254,26 +267,14 @@ func TestATrailBeginsWhereItSays(t *testing.T) {
 
 	must(t, a.Close())
 
-	begins := func(text string) *Fault {
-		var verifier Verifier
-
-		for line := range strings.Lines(text) {
-			if fault := verifier.Line([]byte(strings.TrimSuffix(line, "\n"))); fault != nil {
-				t.Fatal(fault)
-			}
-		}
-
-		return verifier.Begin()
-	}
-
 	whole := trailText(t, path)
-	if fault := begins(whole); fault != nil {
-		t.Errorf("the whole trail: %v", fault)
+	if faults := verify(whole); faults != nil {
+		t.Errorf("the whole trail: %q", faults)
 	}
 
 	_, rest, _ := strings.Cut(whole, "\n")
-	if fault := begins(rest); fault == nil {
-		t.Error("a trail without its first line is whole")
+	if faults := verify(rest); len(faults) != 1 {
+		t.Errorf("a trail without its first line has the faults %q", faults)
 	}
 
 	rotated := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -287,8 +288,8 @@ func TestATrailBeginsWhereItSays(t *testing.T) {
 
 	if text := trailText(t, rotated); strings.Contains(text, `"n":1,`) {
 		t.Errorf("nothing was removed:\n%s", text)
-	} else if fault := begins(text); fault != nil {
-		t.Errorf("a trail that says what was removed: %v", fault)
+	} else if faults := verify(text); faults != nil {
+		t.Errorf("a trail that says what was removed: %q", faults)
 	}
 }
 

@@ -287,7 +287,7 @@ func (a *Log) first() (link, error) {
 
 	for _, i := range numbers {
 		at, err := firstLineOf(a.part(i))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || at.Phase != "" {
+		if err != nil || at.Phase != "" {
 			return at, err
 		}
 	}

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -147,6 +150,25 @@ func TestAuditFailsWhileAnOutcomeHasNoRoom(t *testing.T) {
 	}
 }
 
+// A log may be a pipe, which has no lines of before to continue.
+func TestALogMayBeAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	must(t, syscall.Mkfifo(path, 0o600))
+
+	a := openLog(t, path, 1<<20, 2)
+	must(t, intend(a, directory.AuditEvent{Action: "register"}))
+
+	pipe, err := os.Open(path)
+	must(t, err)
+
+	line, err := bufio.NewReader(pipe).ReadString('\n')
+	must(t, errors.Join(err, pipe.Close()))
+
+	if at, ok := parseLink([]byte(line)); !ok || at.Number != 1 {
+		t.Errorf("the line is %q", line)
+	}
+}
+
 // A log has one file open, however many it has begun, read and continued.
 func TestFilesAreClosed(t *testing.T) {
 	dir := t.TempDir()
@@ -158,7 +180,7 @@ func TestFilesAreClosed(t *testing.T) {
 			must(t, intend(a, directory.AuditEvent{Action: "register"}))
 		}
 
-		_, err := a.Read(t.Context(), directory.AuditQuery{})
+		_, err := ReadTail(path, time.Now())
 		must(t, err)
 
 		open := 0

@@ -149,17 +149,27 @@ func TestAuditSamplesRefusals(t *testing.T) {
 			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: stranger, Outcome: "forbidden"})
 		}
 
-		synctest.Wait()
-		time.Sleep(window + time.Second)
-
-		for i := range 2 * refusalCallers {
-			a.Refused(directory.AuditEvent{Action: "POST /ad/r",
-				Actor: identity(t, fmt.Sprint("spiffe://other.test/", i)), Outcome: "forbidden"})
+		// Many callers of one domain, and many domains.
+		for _, callers := range []string{"spiffe://other.test/%d", "spiffe://other-%d.test/a"} {
 			synctest.Wait()
+			time.Sleep(window + time.Second)
+
+			for i := range 2 * refusalCallers {
+				a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: identity(t, fmt.Sprintf(callers, i)),
+					Outcome: "forbidden"})
+				synctest.Wait()
+			}
 		}
 
 		cancel()
 		loop.Wait()
+
+		// Those that wait when the node stops are written, too.
+		for range 10 * refusalLines {
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: stranger, Outcome: "forbidden"})
+		}
+
+		a.Run(ctx)
 
 		lines, counted := readLog(t, path), uint64(0)
 		for _, line := range lines {
@@ -170,8 +180,9 @@ func TestAuditSamplesRefusals(t *testing.T) {
 			counted += max(line.Count, 1)
 		}
 
-		if len(lines) > 2*refusalLines+3 || counted != n+2*refusalCallers {
-			t.Errorf("%d lines tell of %d refusals, not of %d", len(lines), counted, n+2*refusalCallers)
+		want := uint64(n + 4*refusalCallers + 10*refusalLines)
+		if len(lines) > 3*refusalLines+5+refusalCallers || counted != want {
+			t.Errorf("%d lines tell of %d refusals, not of %d", len(lines), counted, want)
 		}
 	})
 }
@@ -373,6 +384,10 @@ func TestAuditKeeps(t *testing.T) {
 
 		if got := kept(); len(got) > 0 {
 			t.Errorf("31 quiet hours later there are still %q", got)
+		}
+
+		if faults := verify(trailText(t, path)); faults != nil {
+			t.Errorf("what the node has removed by age counts as faults: %q", faults)
 		}
 
 		cancel()

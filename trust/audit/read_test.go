@@ -220,8 +220,9 @@ func TestTheTailOfALog(t *testing.T) {
 	// Of a larger file the first line after the cut isn't whole, and isn't counted.
 	must(t, os.WriteFile(path, []byte(strings.Repeat(strings.Repeat("x", 1<<19)+"\n", 32)+text.String()), 0o600))
 
-	if tail, err := ReadTail(path, now); err != nil || tail.Lines != 31+15 || ids(tail.Open) != "32" {
-		t.Errorf("of a large file: %d lines, open %s, %v", tail.Lines, ids(tail.Open), err)
+	if tail, err := ReadTail(path, now); err != nil || tail.Lines != 31+15 || ids(tail.Open) != "32" ||
+		len(tail.Faults) != maxFaults {
+		t.Errorf("of a large file: %d lines, open %s, %d faults, %v", tail.Lines, ids(tail.Open), len(tail.Faults), err)
 	}
 
 	if _, err := ReadTail(path+"x", now); !errors.Is(err, fs.ErrNotExist) {

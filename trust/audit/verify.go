@@ -73,7 +73,7 @@ func (v *Verifier) Line(line []byte) *Fault {
 			before.number)
 	case v.lines > 1 && at.Prev != before.head:
 		return fault(before.number, "line %d was changed: line %d carries another hash", before.number, at.Number)
-	case at.Phase == phaseDropped && at.Reason == reasonRemoved:
+	case at.Reason == reasonRemoved:
 		return fault(before.number,
 			"line %d says that the %d lines before line %d were removed while the node was stopped", at.Number,
 			at.Count, at.From)
