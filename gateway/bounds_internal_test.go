@@ -43,7 +43,17 @@ func TestLimitsFollowRegistrations(t *testing.T) {
 		t.Errorf("limits that changed: %+v, %+v", fewer, slower)
 	}
 
-	leave, err := limits.enter(t.Context(), entry(1, 5, "{}"), limit.Caller{Kind: limit.Own, ID: "ada"}, false)
+	// One has used up its rate, and the other has a call under way.
+	ada := limit.Caller{Kind: limit.Own, ID: "ada"}
+
+	leave, err := limits.enter(t.Context(), entry(1, 5, "{}"), ada, false)
+	must(t, err)
+	leave()
+
+	limits.perSecond = 1e9
+	called := limits.of(entry(-1, 1, "{}"))
+
+	leave, err = limits.enter(t.Context(), entry(-1, 1, "{}"), ada, false)
 	must(t, err)
 	defer leave()
 
@@ -53,9 +63,9 @@ func TestLimitsFollowRegistrations(t *testing.T) {
 		limits.of(other)
 	}
 
-	if len(limits.all) > maxLimitedAgents || limits.of(entry(1, 5, "{}")) != slower {
-		t.Errorf("%d agents have limits; that of a call under way is kept: %t", len(limits.all),
-			limits.of(entry(1, 5, "{}")) == slower)
+	if len(limits.all) > maxLimitedAgents || limits.of(entry(1, 5, "{}")) != slower ||
+		limits.of(entry(-1, 1, "{}")) != called {
+		t.Errorf("%d agents have limits; one whose rate is used up, or that is called, has others", len(limits.all))
 	}
 }
 

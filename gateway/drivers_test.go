@@ -238,8 +238,14 @@ func TestA2A(t *testing.T) {
 // other agents say that it is JSON.
 func TestA2AThatIsGuessedToBeText(t *testing.T) {
 	s := newStage(t, nil)
-	answer := `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`
-	agent := s.agent(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })
+	answer, media := `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, ""
+	agent := s.agent(t, func(w http.ResponseWriter, _ *http.Request) {
+		if media != "" {
+			w.Header().Set("Content-Type", media)
+		}
+
+		io.WriteString(w, answer)
+	})
 	e := entry(t, directory.KindA2A, "a",
 		fmt.Sprintf(`{"name": "A", "description": "D", "version": "1", "url": %q, "skills": []}`, agent.URL))
 
@@ -254,7 +260,13 @@ func TestA2AThatIsGuessedToBeText(t *testing.T) {
 		t.Errorf("another agent's text: %v", err)
 	}
 
-	answer = "hello"
+	media = "text/html"
+
+	if _, err := invokeAgent(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		t.Errorf("JSON as HTML: %v", err)
+	}
+
+	media, answer = "", "hello"
 
 	if _, err := invokeAgent(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed ||
 		!strings.Contains(err.Error(), "not JSON") {

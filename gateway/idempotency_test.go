@@ -331,6 +331,14 @@ func TestItemsHaveKeysOfTheirOwn(t *testing.T) {
 			}
 		}
 	}
+
+	// A session with an MCP server is several requests, and one key is for one.
+	ts := newToolServer(t, s, false, "say")
+	ts.say(t, s, directory.IdentityOf(beta), func(_ *directory.Entry, in *invoke.Request) { in.Key = "k" })
+
+	if ts.keyed > 0 {
+		t.Errorf("%d requests of a session have a key", ts.keyed)
+	}
 }
 
 // A gateway that closes ends what is under way, and says so; it waits for nobody.

@@ -260,6 +260,23 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 
+	// An answer that could have been a stream, and isn't, is bounded as any other; so is that of a batch.
+	size := 4000
+	large := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"text": %q}`, strings.Repeat("a", size))
+	})
+
+	for _, in := range []invoke.Request{{Body: []byte(`{"text":"a"}`), Stream: true},
+		{Body: []byte(`[{"text":"a"}, {"text":"b"}]`)}} {
+		if _, err := s.Invoke(t.Context(), aidip(t, large.URL, `"operations": [`+translate+`]`), in); err == nil ||
+			directory.ProblemOf(err) != directory.AgentFailed {
+			t.Errorf("%s, answered with over 3000 bytes: %v", in.Body, err)
+		}
+
+		size = 2000
+	}
+
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Api-Key") == "mine" && r.Header.Get("Authorization") == "" {
 			http.Error(w, `{"detail":"expired"}`, http.StatusUnauthorized)
@@ -340,7 +357,9 @@ func TestWhatAGatewayCannotKeep(t *testing.T) {
 		}
 	}
 
-	for _, path := range []string{"/", "/pieces"} {
+	tools := newToolServer(t, s, false, "say").entry(t, 1)
+
+	for name, e := range map[string]*directory.Entry{"whole": at("/"), "in pieces": at("/pieces"), "of a tool": tools} {
 		held := int64(0)
 		in := invoke.Request{Body: body, Hold: func(bytes int64) error {
 			if held += bytes; held > 0 {
@@ -350,8 +369,8 @@ func TestWhatAGatewayCannotKeep(t *testing.T) {
 			return nil
 		}}
 
-		if _, err := s.Invoke(t.Context(), at(path), in); directory.ProblemOf(err) != directory.RateLimited {
-			t.Errorf("%s, with a share that is used up: %v", path, err)
+		if _, err := s.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.RateLimited {
+			t.Errorf("%s, with a share that is used up: %v", name, err)
 		}
 	}
 }

@@ -117,11 +117,15 @@ func (i *invocation) among(ctx context.Context, list toolList, w *agentTask) (st
 	}
 
 	name, err := toolOf(woa, w)
-	if qualified := woa.ToolSpace + "_" + name; err == nil && (has(list.tools, qualified) || !has(list.tools, name)) {
+	if err != nil {
+		return "", err
+	}
+
+	if qualified := woa.ToolSpace + "_" + name; has(list.tools, qualified) || !has(list.tools, name) {
 		name = qualified // the bare name is for servers that list no other
 	}
 
-	return name, err
+	return name, nil
 }
 
 // toolOf returns the value that the envelope's tool_field names (WOA-027).
@@ -133,7 +137,7 @@ func toolOf(woa invoke.WoATerms, w *agentTask) (string, error) {
 		return w.Name, nil
 	}
 
-	if name, ok := strictjson.TextMember(w.Envelope, woa.ToolField); ok && name != "" {
+	if name, _ := strictjson.TextMember(w.Envelope, woa.ToolField); name != "" {
 		return name, nil
 	}
 

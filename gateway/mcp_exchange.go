@@ -80,6 +80,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	switch success := resp.StatusCode < 300; {
+	case r.Method == http.MethodDelete: // the library ends a session because of what came before
 	case success:
 		x.last.Store(nil) // an error before it was overcome
 

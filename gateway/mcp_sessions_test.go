@@ -30,6 +30,8 @@ type toolServer struct {
 	handler http.Handler
 	asked   []asked
 	calls   int // of its tools
+	stale   int // requests that end a session, and show what was another request's
+	keyed   int // requests with an Idempotency-Key
 }
 
 type asked struct{ what, session, secret string }
@@ -78,6 +80,15 @@ func (ts *toolServer) serve(w http.ResponseWriter, r *http.Request) {
 
 	ts.mu.Lock()
 	ts.asked = append(ts.asked, asked{what, r.Header.Get("Mcp-Session-Id"), r.Header.Get("X-Secret")})
+
+	if what == http.MethodDelete && r.Header.Get("X-Request-Id") != "" {
+		ts.stale++
+	}
+
+	if r.Header.Get("Idempotency-Key") != "" {
+		ts.keyed++
+	}
+
 	h := ts.handler
 	ts.mu.Unlock()
 
@@ -131,7 +142,8 @@ func (ts *toolServer) say(t *testing.T, s *stage, caller directory.Identity,
 	change ...func(*directory.Entry, *invoke.Request)) {
 	t.Helper()
 
-	e, in := ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}
+	e, in := ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller,
+		RequestID: "request"}
 	for _, f := range change {
 		f(e, &in)
 	}
@@ -199,8 +211,8 @@ func TestMCPSessionsAreTheCallersOwn(t *testing.T) {
 		}
 	}
 
-	if len(ended) != 7 || ts.count("DELETE") != 7 {
-		t.Errorf("ended are %+v", ended)
+	if len(ended) != 7 || ts.count("DELETE") != 7 || ts.stale > 0 {
+		t.Errorf("ended are %+v, %d of them by a request of a call", ended, ts.stale)
 	}
 }
 
@@ -227,6 +239,18 @@ func TestMCPSessionsThatServersForget(t *testing.T) {
 
 		if n := ts.count("tools/call"); modern && n != 3 || !modern && (n != 5 || ts.count("initialize") != 3) {
 			t.Errorf("modern %t: %d requests, %+v", modern, n, ts.asked)
+		}
+
+		// Nothing of the tool that the forgotten session had is left in the second attempt.
+		only := newToolServer(t, s, modern, "say")
+		for _, name := range []string{"say", "sing"} {
+			only.restart(name)
+
+			reply, err := s.Invoke(t.Context(), only.entry(t, 1),
+				invoke.Request{Body: []byte(`{"text":"a"}`), Caller: caller})
+			if !modern && (err != nil || string(reply.Body) != `{"text":"`+name+`:a"}`) {
+				t.Errorf("the only tool is %s: %+v, %v", name, reply, err)
+			}
 		}
 
 		ts.mu.Lock()

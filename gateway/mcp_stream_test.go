@@ -1,6 +1,8 @@
 package gateway_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +18,7 @@ import (
 // writes.
 type scriptedServer struct {
 	list, call, rest func(w http.ResponseWriter, r *http.Request, id string)
+	self             string // members of its description; a name, and tools, if it is ""
 
 	mu       sync.Mutex // guards what follows
 	asked    []string   // method or, of a GET, the last event's id
@@ -51,8 +54,8 @@ func (s *scriptedServer) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete:
 	case method == "initialize":
 		w.Header().Set("Mcp-Session-Id", "s1")
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},
-			"serverInfo":{"name":"m","version":"1"}}}`, id)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25"%s}}`, id,
+			cmp.Or(s.self, `,"capabilities":{"tools":{}},"serverInfo":{"name":"m","version":"1"}`))
 	case method == "tools/list":
 		s.list(w, r, id)
 	case method == "tools/call":
@@ -182,5 +185,30 @@ func TestMCPServerThatRepeatsItsCursor(t *testing.T) {
 	said, err := guard.DescribeMCP(t.Context(), server.URL, gateway.Target{})
 	if err != nil || fmt.Sprint(said.Tools) != "[{say }]" || said.AllTools {
 		t.Errorf("%+v, %v", said, err)
+	}
+}
+
+// A server without tools isn't asked for them; one that doesn't say what it is says nothing.
+func TestMCPServersThatDescribeLittle(t *testing.T) {
+	authority := newCA(t, "alpha.test")
+	guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool()})
+
+	for self, name := range map[string]string{
+		`,"capabilities":{},"serverInfo":{"name":"m","version":"1"}`: "m",
+		`,"serverInfo":{"name":"m","version":"1"}`:                   "m",
+		`,"capabilities":{"tools":{}}`:                               "",
+	} {
+		script := &scriptedServer{list: oneTool, self: self}
+		server := serve(t, authority.leaf(t, "127.0.0.1", alpha), http.HandlerFunc(script.serve))
+
+		said, err := guard.DescribeMCP(t.Context(), server.URL, gateway.Target{})
+		if name == "" {
+			if !errors.Is(err, gateway.ErrNothingSaid) {
+				t.Errorf("%s: %+v, %v", self, said, err)
+			}
+		} else if err != nil || said.Name != name || len(said.Tools) != 0 || !said.AllTools ||
+			script.count("tools/list") != 0 {
+			t.Errorf("%s: %+v, %v; asked %q", self, said, err, script.asked)
+		}
 	}
 }

@@ -38,10 +38,7 @@ func (i *invocation) callREST(ctx context.Context, w *agentTask) (*invoke.Reply,
 		return nil, err
 	}
 
-	if reply.Stream != nil {
-		return reply, nil
-	}
-
+	// A stream has no body.
 	return reply, noError(reply.Body, w.Operation)
 }
 

@@ -61,6 +61,10 @@ func TestWhatAKeyKeeps(t *testing.T) {
 func TestAnUnjudgedAnswerIsNoFailure(t *testing.T) {
 	ada := limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"}
 
+	if err := refuseJudgement(limit.ErrShed); directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("a judgement that waited for too long: %v", err)
+	}
+
 	for want, places := range map[directory.Problem]limit.SharesConfig{
 		directory.RateLimited: {Places: 2, OwnID: 1}, directory.Unavailable: {Places: 1, OwnID: 2},
 	} {

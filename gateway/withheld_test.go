@@ -149,6 +149,19 @@ func TestAWithheldSchemaJudgesWithoutAWord(t *testing.T) {
 	}
 }
 
+// A withheld input schema judges also when the operation's name and output are seen.
+//
+// Requirement: AI-008, SEC-014
+func TestAWithheldInputSchemaJudges(t *testing.T) {
+	s := newStage(t, nil)
+	e := aidip(t, s.agent(t, echo).URL, `"inputs": {"type": "object", "required": ["canary_field"]}, "outputs": {}`)
+
+	got := s.outcome(t, e, directory.Withhold("inputs"), "", `{"text": "a"}`)
+	if !strings.Contains(got, "schema, which is withheld from you") || containsCanary(got, "") {
+		t.Errorf("an input that breaks it: %s", got)
+	}
+}
+
 // outcome returns the answer of an invocation, or its error with all that a client gets.
 func (s *stage) outcome(t *testing.T, e *directory.Entry, redaction directory.Redaction, operation,
 	body string) string {
