@@ -88,10 +88,8 @@ func Fetch(ctx context.Context, guard *gateway.Guard, at *url.URL, last *Result)
 		return &again, nil
 	}
 
-	result := &Result{Fresh: freshness(first.Header)}
-	if result.etag, result.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); result.etag != "" {
-		result.modified = ""
-	}
+	result := &Result{Fresh: freshness(first.Header), etag: first.Header.Get("ETag"),
+		modified: first.Header.Get("Last-Modified")}
 
 	seen, bytes := map[string]bool{}, 0
 	for page, n := first, 1; ; n++ {

@@ -215,6 +215,7 @@ func TestParseOrigin(t *testing.T) {
 		"https://api.example.com/#a":     "",
 		"HTTPS://API.example.com.:443":   "https://api.example.com/.well-known/woa.json",
 		"API.example.com.:8443/W.json":   "https://api.example.com:8443/W.json",
+		"https://[::1":                   "",
 		"":                               "",
 	} {
 		u, err := crawl.ParseOrigin(text)
@@ -317,7 +318,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 
 	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour,
 		"no-store": time.Minute, "max-age=120, no-cache": time.Minute, "max-age=x": time.Hour, "": time.Hour,
-		"private, MAX-AGE=120": 2 * time.Minute} {
+		"private, MAX-AGE=120": 2 * time.Minute, "s-maxage=120": time.Hour} {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			w.Header().Set("Cache-Control", header)
@@ -359,6 +360,12 @@ func TestCrawlFollowsPages(t *testing.T) {
 
 	if again, err := crawl.Fetch(t.Context(), g, at, c); err != nil || again.Unchanged {
 		t.Errorf("of several pages the first one's tag was believed: %+v, %v", again, err)
+	}
+
+	answer(`<?after=end>; rel="prev"`, "application/woa+json", page)
+
+	if c, err := crawl.Fetch(t.Context(), g, at, nil); err != nil || len(c.Agents) != 2 {
+		t.Errorf("a link to another page than the next is followed: %+v, %v", c, err)
 	}
 
 	large := strings.Repeat("x", 15<<19) // of a page of 8 MiB
