@@ -272,6 +272,7 @@ func (d *door) particular(t testing.TB) []hostile {
 		"jwk with alg none":    map[string]any{"jwk": publicJWK(t, d.workload.Public(), "none")},
 		"jwk with HS256":       map[string]any{"jwk": publicJWK(t, d.workload.Public(), "HS256")},
 		"jwk with another alg": map[string]any{"jwk": publicJWK(t, d.workload.Public(), "EdDSA")},
+		"jwk with RS512":       map[string]any{"jwk": publicJWK(t, d.rsa.Public(), "RS512")},
 		"jwk weak":             map[string]any{"jwk": publicJWK(t, weak.Public(), "RS256")},
 		"jwk off the curve": map[string]any{"jwk": map[string]any{"kty": "EC", "crv": "P-256", "alg": "ES256",
 			"x": strings.Repeat("A", 43), "y": strings.Repeat("A", 43)}},

@@ -101,6 +101,10 @@ func TestKeysOfAURL(t *testing.T) {
 		t.Errorf("a new set: %v, %v", changed, err)
 	}
 
+	if changed, err := keys.load(t.Context()); err != nil || changed {
+		t.Errorf("the same set: %v, %v", changed, err)
+	}
+
 	if _, old := keys.all()["k1"]; old || keys.all()["k2"] == nil {
 		t.Errorf("after a rotation the keys are %v", keys.all())
 	}
