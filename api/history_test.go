@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // pastOf is the history of registrations: two documents, and an end where it is not living.
@@ -178,5 +179,42 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 
 	if second.ExpiresAt < time.Now().UnixMilli() {
 		t.Fatal("the living one has ended")
+	}
+}
+
+// An end says whether the deadline or a caller ended the registration. A command that comes for a name past its
+// deadline ends the registration that had it, and removes nothing.
+//
+// Requirement: LOG-012
+func TestAnEndSaysWhyItEnded(t *testing.T) {
+	last := entry(t, alpha, rid(1), "one", 300, `{"base":"https://a.example/"}`)
+	member := signed.BroughtBy(spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"))
+
+	for name, end := range map[string]struct {
+		at   int64
+		from signed.Extension
+		want string
+	}{
+		"at the deadline":              {last.ExpiresAt / 1000, signed.Extension{}, "expired"},
+		"by a command for its name":    {last.ExpiresAt / 1000, member, "expired"},
+		"by its owner, or an operator": {last.ExpiresAt/1000 - 1, member, "removed"},
+	} {
+		payload, err := signed.Statement(1, &signed.Change{Issuer: alpha, RID: last.RID, Op: signed.OpEnd, Epoch: 1,
+			Revision: 301, IssuedAt: end.at, Since: 1, Extension: end.from}, nil)
+		must(t, err)
+
+		s := newTestServer(t, func(cfg *Config) {
+			whole(cfg)
+
+			cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
+				return &directory.Past{Statements: []directory.PastStatement{{Entry: last, Payload: []byte("{}")},
+					{Inclusion: directory.Inclusion{At: end.at}, Payload: payload}}}, nil
+			}
+		})
+
+		body, err := io.ReadAll(ask(t, s, "/ops/operator", "GET", "/ad/r/"+rid(1)+"/history", "").Body)
+		if err != nil || !strings.Contains(string(body), `"reason":"`+end.want+`"`) {
+			t.Errorf("%s: %s, %v", name, body, err)
+		}
 	}
 }

@@ -101,6 +101,22 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *re
 	return o, st, held, r, err
 }
 
+// Statement returns the payload of the statement of another domain's registration, as the registration is shown. It
+// is as the origin stated it, because its hash is in a page. The error is directory.NotFound if its record is not here.
+func (m *Mesh) Statement(e *directory.Entry) ([]byte, error) {
+	_, _, _, r, err := m.heldRecord(e.Origin, e.RID)
+	if err != nil {
+		return nil, err
+	}
+
+	// A page may have changed the registration since it was shown.
+	if r == nil || directory.HashOf(r.Payload) != e.Received.H {
+		return nil, errNoRegistration
+	}
+
+	return r.Payload, nil
+}
+
 // resigned requests a record with a currently valid signature from holders, and stores it.
 func (m *Mesh) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
 	held *store.Entry) (string, error) {

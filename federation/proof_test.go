@@ -80,6 +80,11 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 			proven(t, b, rid, record, page, keys)
 		}
 
+		shown := b.beta.shown(alpha)[rid]
+		if payload, err := b.beta.Statement(shown); err != nil || directory.HashOf(payload) != shown.Received.H {
+			t.Fatalf("its statement: %s, %v", payload, err)
+		}
+
 		b.world.cut = func(string, string) bool { return true }
 		if _, page, _, err := b.beta.Proof(t.Context(), alpha, rid); err != nil || len(page) < smallPage {
 			t.Fatalf("alone, from the chain: %d bytes, %v", len(page), err)

@@ -286,6 +286,9 @@ func (n *Node) foreignPast(origin spiffeid.TrustDomain, rid directory.RID) (*dir
 	stated.Inclusion, ok = n.mesh.Logged(entry)
 	at, _ := n.mesh.Position(origin)
 
+	// Without its record here, the statement has contents, hash and index, and does not say who brought it.
+	stated.Payload, _ = n.mesh.Statement(entry)
+
 	// A present statement without a proof is shown alone.
 	if note, path, err := n.mesh.Inclusion(origin, at.Epoch, stated.Index); ok && err == nil {
 		stated.Path, past.Checkpoints = path, []string{note}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/api/registration"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
@@ -47,7 +49,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	data = h.appendNeighbour(data, call, "before", past.Before)
 	data = h.appendNeighbour(data, call, "after", past.After)
 
-	var older *directory.Entry
+	var before, older *directory.Entry // the contents of the statement before, all and as they are shown
 
 	data = strictjson.AppendList(strictjson.AppendRaw(data, "statements", nil), past.Statements,
 		func(b []byte, st directory.PastStatement) []byte {
@@ -59,10 +61,20 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 				}
 			}
 
-			b = appendStatement(b, &st, stateOf(past, &st, shown), shown, older, call.Anonymous())
-			older = shown
+			state := stateOf(past, &st, shown)
+			b = appendStatement(append(b, '{'), &st, state)
 
-			return b
+			if state == "end" {
+				b = strictjson.AppendText(b, "reason", reasonOf(&st, before))
+			}
+
+			if shown != nil {
+				b = appendContents(b, shown, older, call.Anonymous())
+			}
+
+			before, older = st.Entry, shown
+
+			return append(b, '}')
 		})
 	data = strictjson.AppendStrings(strictjson.AppendRaw(data, "checkpoints", nil), past.Checkpoints)
 
@@ -182,12 +194,29 @@ func stateOf(past *directory.Past, st *directory.PastStatement, shown *directory
 	}
 }
 
-// appendStatement appends a statement and its state. shown are its contents as the reader sees them, nil for none, and
-// older are those of the statement before.
-func appendStatement(data []byte, st *directory.PastStatement, state string, shown, older *directory.Entry,
-	anonymous bool,
-) []byte {
-	data = strictjson.AppendText(append(data, '{'), "log", st.Log)
+// reasonOf returns why a registration ended, with its contents of before. A registration past its deadline may be ended
+// by a command that comes for its name, so the member which brought that did not remove it.
+func reasonOf(end *directory.PastStatement, before *directory.Entry) string {
+	if bringerOf(end).IsZero() || before != nil && before.ExpiresAt/1000 <= end.At {
+		return "expired"
+	}
+
+	return "removed"
+}
+
+// bringerOf returns the member that brought a statement; zero if none did, or if its payload was pruned.
+func bringerOf(st *directory.PastStatement) spiffeid.ID {
+	claims, err := signed.ParseStatement(st.Payload)
+	if err != nil {
+		return spiffeid.ID{}
+	}
+
+	return claims.BroughtBy()
+}
+
+// appendStatement appends a statement and its state, without its contents.
+func appendStatement(data []byte, st *directory.PastStatement, state string) []byte {
+	data = strictjson.AppendText(data, "log", st.Log)
 	data = strictjson.AppendUint(data, "index", st.Index)
 	data = response.AppendTime(data, "at", st.At*1000)
 
@@ -196,18 +225,10 @@ func appendStatement(data []byte, st *directory.PastStatement, state string, sho
 	}
 
 	data = strictjson.AppendText(data, "state", state)
-	if shown != nil {
-		data = appendContents(data, shown, older, anonymous)
-	}
-
 	data = strictjson.AppendText(data, "hash", st.H.String())
-	if st.Payload != nil {
-		if claims, err := signed.ParseStatement(st.Payload); err == nil {
-			if member := claims.BroughtBy(); !member.IsZero() {
-				data = strictjson.AppendText(data, "brought_by", member.String())
-			}
-		}
 
+	if st.Payload != nil {
+		data = response.AppendOptional(data, "brought_by", bringerOf(st).String())
 		data = strictjson.AppendText(data, "payload", string(st.Payload))
 	}
 
@@ -218,7 +239,7 @@ func appendStatement(data []byte, st *directory.PastStatement, state string, sho
 			})
 	}
 
-	return append(data, '}')
+	return data
 }
 
 // appendContents appends the identities that made a statement, its document, and the difference from the statement

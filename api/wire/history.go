@@ -27,6 +27,8 @@ type PastStatement struct {
 	// State is put, end, withheld (policy hides the contents), pruned (only hash and time are kept) or erased (the
 	// same, by an operator's order).
 	State string `json:"state"`
+	// Reason of an end is expired (the deadline had passed) or removed; empty if it isn't known any more.
+	Reason string `json:"reason"`
 	// Owner, Registrant, RegisteredBy and TransferredBy are empty where they are withheld.
 	Owner         string         `json:"owner"`
 	Registrant    string         `json:"registrant"`

@@ -47,9 +47,10 @@ fresh for 30 minutes: "roster verify FILE --staple". Only a node of the domain t
 the agent can make it. "roster register --keep --staple FILE" keeps one fresh.
 
 With --history the table has all that was stated of the registration: when, by whom, at which
-index of the domain's ledger, and which members changed. -o json has the documents, and the
-proofs that the ledger has each statement. One that has ended is named by its RID, and shown to
-its last owner, operators and auditors.`,
+index of the domain's ledger, and which members changed. Of an end the column BY says whether
+the registration expired or was removed. -o json has the documents, and the proofs that the
+ledger has each statement. One that has ended is named by its RID, and shown to its last owner,
+operators and auditors.`,
 		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance\n" +
 			"  roster get weather-oslo --proof > proof.json",
 		Args: cli.Args("NAME|RID"),
@@ -151,7 +152,8 @@ func printHistory(
 	t := cli.Table{Head: []string{"AT", "INDEX", "STATE", "BY", "NODE", "CHANGED"}}
 	for _, st := range past.Statements {
 		t.Add(session.Console.Time(st.At), strconv.FormatUint(st.Index, 10), st.State,
-			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner), st.BroughtBy, strings.Join(st.Changed, ", "))
+			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner, st.Reason), st.BroughtBy,
+			strings.Join(st.Changed, ", "))
 	}
 
 	if !past.Complete {
