@@ -20,6 +20,8 @@ func TestTheLedgerIsServedAsC2SPHasIt(t *testing.T) {
 	}{
 		"/log/7/checkpoint":             {200, "checkpoint", "text/plain; charset=utf-8", soon},
 		"/log/7/policy":                 {200, "policy", "text/plain; charset=utf-8", soon},
+		"/log/7/start":                  {200, `{"epoch":7}`, "application/json", immutable},
+		"/log/8/start":                  {status: 404},
 		"/log/7/tile/0/000.p/1":         {200, "tile", "application/octet-stream", immutable},
 		"/log/7/tile/entries/000.p/1":   {200, "tile of entries", "application/octet-stream", immutable},
 		"/log/7/tile/0/000":             {status: 404},

@@ -95,6 +95,7 @@ func (s *Server) optionalRoutes() (routes []route) {
 			route{"GET", "/log/checkpoint", anyone, quiet, surfaces.ledger.Latest},
 			route{"GET", "/log/{epoch}/checkpoint", anyone, quiet, surfaces.ledger.Checkpoint},
 			route{"GET", "/log/{epoch}/policy", anyone, quiet, surfaces.ledger.Policy},
+			route{"GET", "/log/{epoch}/start", anyone, quiet, surfaces.ledger.Start},
 			route{"GET", "/log/{epoch}/tile/{tile}", anyone, quiet, surfaces.ledger.Tile},
 		)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -136,7 +137,7 @@ func (l *Leader) beginning() (*state.Epoch, error) {
 	now := l.cfg.Clock.Now()
 	switch {
 	case known == 0:
-		return &state.Epoch{Epoch: uint64(now.Unix()), Reason: "bootstrap"}, nil
+		return &state.Epoch{Epoch: uint64(now.Unix()), Reason: ledger.Bootstrap}, nil
 	case sealed == "":
 		return nil, nil
 	}

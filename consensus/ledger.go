@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/history"
@@ -21,6 +23,11 @@ import (
 type Ledger struct {
 	member *member
 	epochs *ledger.Epochs
+
+	// oldest is the first epoch that is known here: 0 before trace, and 1 once that has come to the domain's first one.
+	oldest atomic.Uint64
+	traced uint64        // the epoch at hand from which trace has come there
+	asked  atomic.Uint64 // the epoch at hand of which all former logs are here, or were asked for in vain
 }
 
 // openLedger names the directory of a member's logs.
@@ -57,10 +64,12 @@ func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
 	log, end, err := l.epochs.Log(epoch)
 
 	switch {
+	case errors.Is(err, ledger.ErrNoTile) && !l.knows(epoch):
+		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable,
+			"this node does not know yet whether the domain had a ledger of epoch %d: it has yet to copy one that "+
+				"ended before it joined, or while it was away; ask another node", epoch)
 	case errors.Is(err, ledger.ErrNoTile):
-		return nil, ledger.Tree{}, directory.Refuse(directory.NotFound,
-			"this node has no ledger of epoch %d; one that ended before the node joined, or while it was away, is at "+
-				"other nodes of the domain", epoch)
+		return nil, ledger.Tree{}, directory.Refuse(directory.NotFound, "the domain has no ledger of epoch %d", epoch)
 	case err != nil:
 		return nil, ledger.Tree{}, directory.Refuse(directory.Unavailable, "the ledger of epoch %d: %w", epoch, err)
 	case end != nil:
@@ -75,6 +84,27 @@ func (l *Ledger) Log(epoch uint64) (*ledger.Log, ledger.Tree, error) {
 	}
 
 	return log, tree, nil
+}
+
+// knows reports whether this member knows if the domain had a ledger of an epoch.
+func (l *Ledger) knows(epoch uint64) bool {
+	oldest := l.oldest.Load()
+	return oldest > 0 && epoch >= oldest
+}
+
+// Start returns the payload of the first entry of an epoch's log. The error is directory.NotFound, or Unavailable if
+// this node lacks it.
+func (l *Ledger) Start(epoch uint64) ([]byte, error) {
+	if _, _, err := l.Log(epoch); err != nil {
+		return nil, err
+	}
+
+	payload, err := l.epochs.Start(epoch)
+	if err != nil {
+		return nil, directory.Refuse(directory.Unavailable, "the start of epoch %d: %w; ask another node", epoch, err)
+	}
+
+	return payload, nil
 }
 
 // Included returns where the statement of a registration of this domain is in the log at hand;
@@ -199,6 +229,12 @@ func (l *Ledger) Whole() bool {
 	return !missing
 }
 
+// hasAsked reports whether the former logs are here, as far as another member has them.
+func (l *Ledger) hasAsked() bool {
+	epoch, _ := l.Tree()
+	return l.asked.Load() == epoch
+}
+
 // mendEvery is how often this copy is looked after, and mendWithin how long one answer of
 // another member may take.
 const (
@@ -206,13 +242,12 @@ const (
 	mendWithin = 10 * time.Second
 )
 
-// run completes this copy of the log at hand, and of those that ended and are asked for: with the entries on disk, or
-// from other members.
+// run completes this copy of the log at hand, and of those that ended: with the entries on disk, or from other members.
 func (l *Ledger) run() {
 	ticker := time.NewTicker(mendEvery)
 	defer ticker.Stop()
 
-	// Each log has a pause of its own: strangers can ask for a former one that no member can complete.
+	// Each log has a pause of its own, and so has trace: a former log may be lost on all members.
 	pauses := map[uint64]mendPause{}
 
 	for {
@@ -223,33 +258,138 @@ func (l *Ledger) run() {
 		}
 
 		present, _ := l.Tree()
+		l.paced(pauses, 0, "former ledgers", mendFormer, func() error { return l.trace(present) })
+
 		for _, epoch := range l.epochs.Lacking(present) {
-			pause := pauses[epoch]
-			if time.Now().Before(pause.until) {
-				continue
+			most := mendFormer
+			if epoch == present {
+				most = mendPresent
 			}
 
-			err := l.mend(epoch)
-			if err == nil {
-				delete(pauses, epoch)
-				continue
-			}
+			l.paced(pauses, epoch, "entries of the ledger", most, func() error { return l.mend(epoch) })
+		}
 
-			// The pause doubles up to about a minute: a member that has the entries may be away for long.
-			pause.rounds = min(pause.rounds+1, 6)
-			pause.until = time.Now().Add(mendEvery << pause.rounds)
-			pauses[epoch] = pause
-
-			l.member.log.Warn("entries of the ledger are missing here; asking the other members again",
-				"epoch", epoch, "after_s", (mendEvery << pause.rounds).Seconds(), "err", err)
+		if l.traced == present || len(pauses) > 0 {
+			l.asked.Store(present)
 		}
 	}
+}
+
+// The longest pauses, in doublings of mendEvery: about a minute for the log at hand, because a member that has the
+// entries may be away for long, and a quarter of an hour for former ones, which may be lost on all members.
+const (
+	mendPresent = 6
+	mendFormer  = 10
+)
+
+// paced takes a step towards something that is missing here, after a pause if the step failed before.
+func (l *Ledger) paced(pauses map[uint64]mendPause, key uint64, what string, most int, step func() error) {
+	pause := pauses[key]
+	if time.Now().Before(pause.until) {
+		return
+	}
+
+	err := step()
+	if err == nil {
+		delete(pauses, key)
+		return
+	}
+
+	pause.rounds = min(pause.rounds+1, most)
+	pause.until = time.Now().Add(mendEvery << pause.rounds)
+	pauses[key] = pause
+
+	l.member.log.Warn(what+" are missing here; asking the other members again",
+		"epoch", key, "after_s", (mendEvery << pause.rounds).Seconds(), "err", err)
 }
 
 // A mendPause is until when a log is not looked after, and how often it was in vain.
 type mendPause struct {
 	until  time.Time
 	rounds int
+}
+
+// trace follows the domain's epochs back to the first one. The first entry of a log names the log before it and the
+// tree with which that ended, so this member also knows a log that ended before it joined, or while it was away.
+func (l *Ledger) trace(present uint64) error {
+	if present == l.traced {
+		return nil
+	}
+
+	for epoch := present; ; {
+		l.oldest.Store(epoch)
+
+		log, _, err := l.Log(epoch)
+		if err != nil {
+			return err
+		}
+
+		// Its first entry may be one of those that mend gets.
+		if _, missing := log.Missing(); missing {
+			return nil
+		}
+
+		start, err := l.startOf(epoch)
+		if err != nil {
+			return err
+		}
+
+		if start.Former == 0 {
+			l.oldest.Store(1)
+			l.traced = present
+
+			return nil
+		}
+
+		if err := l.epochs.End(start.Former, ledger.Tree{Size: start.Size, Root: start.Root}); err != nil {
+			return err
+		}
+
+		epoch = start.Former
+	}
+}
+
+// startOf returns the contents of the first entry of an epoch's log, and keeps them if they come from elsewhere.
+func (l *Ledger) startOf(epoch uint64) (*ledger.Start, error) {
+	payload, err := l.epochs.Start(epoch)
+	if err == nil {
+		return ledger.ParseStart(payload)
+	}
+
+	// No member has to be asked for what each first epoch has.
+	first := ledger.FirstStart(l.member.cfg.Domain, epoch)
+	if l.epochs.KeepStart(epoch, first.Payload()) == nil {
+		return &first, nil
+	}
+
+	for _, to := range l.others() {
+		answer, asking := l.ask(to, &message.EntriesRequest{Epoch: epoch, Start: true})
+		if asking == nil {
+			asking = l.epochs.KeepStart(epoch, answer.Start)
+		}
+
+		if asking == nil {
+			return ledger.ParseStart(answer.Start)
+		}
+
+		err = errors.Join(err, fmt.Errorf("%s: %w", to.ID, asking))
+	}
+
+	return nil, fmt.Errorf("the start of epoch %d: %w", epoch, err)
+}
+
+// others returns the other members. Their order is random, so that a member that never answers holds up only some of
+// the rounds.
+func (l *Ledger) others() (others []Member) {
+	for _, m := range l.member.group.servers() {
+		if m.ID != l.member.cfg.Node {
+			others = append(others, m.Member)
+		}
+	}
+
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+
+	return others
 }
 
 // mend fills the log of an epoch up to its tree, from the files and then from each other member.
@@ -267,17 +407,14 @@ func (l *Ledger) mend(epoch uint64) error {
 		return nil
 	}
 
-	all := l.member.group.servers()
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-
-	// The order is random, so that a member that never answers holds up only some of the rounds.
-	for _, to := range all {
-		if to.ID == l.member.cfg.Node {
-			continue
-		}
-
+	for _, to := range l.others() {
 		filling := log.Fill(tree, func(index uint64) ([]ledger.Entry, error) {
-			return l.ask(to.Member, epoch, index)
+			answer, err := l.ask(to, &message.EntriesRequest{Epoch: epoch, From: index})
+			if err != nil {
+				return nil, err
+			}
+
+			return ledger.ReadEntries(answer.Entries)
 		})
 		if filling == nil {
 			l.member.log.Info("completed the ledger with entries of another member",
@@ -292,23 +429,25 @@ func (l *Ledger) mend(epoch uint64) error {
 	return err
 }
 
-// ask asks another member for entries.
-func (l *Ledger) ask(to Member, epoch, index uint64) ([]ledger.Entry, error) {
+// ask asks another member for entries, or for the start of an epoch.
+func (l *Ledger) ask(to Member, request *message.EntriesRequest) (answer message.EntriesAnswer, err error) {
 	ctx, cancel := context.WithTimeout(l.member.life.closing, mendWithin)
 	defer cancel()
 
-	var answer message.EntriesAnswer
-	if err := l.member.messenger.post(ctx, to, entriesPath, &message.EntriesRequest{Epoch: epoch, From: index},
-		&answer); err != nil {
-		return nil, err
-	}
+	err = l.member.messenger.post(ctx, to, entriesPath, request, &answer)
 
-	return ledger.ReadEntries(answer.Entries)
+	return answer, err
 }
 
 // answer answers another member's question for entries, with as many as there are from an
 // index on, up to maxEntries.
 func (l *Ledger) answer(request *message.EntriesRequest) *message.EntriesAnswer {
+	if request.Start {
+		start, _ := l.Start(request.Epoch)
+
+		return &message.EntriesAnswer{Start: start}
+	}
+
 	log, tree, err := l.Log(request.Epoch)
 	if err != nil || request.From >= tree.Size {
 		return &message.EntriesAnswer{}

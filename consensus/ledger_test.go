@@ -175,6 +175,109 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 	})
 }
 
+// A member whose disk is new copies the logs of former epochs, and the history that they prove, from the other members.
+// Until one answers it says that it does not know them, and afterwards which ones there never were.
+//
+// Requirement: LOG-019, LOG-004, LOG-012
+func TestANewMemberCopiesFormerLedgers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) {
+			c.Timing.SnapshotEvery = 8
+			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
+		})
+		d.ready()
+		leader, follower := d.leader()
+
+		made := d.register(leader, "agent", 600)
+
+		var former []uint64
+
+		for range 2 {
+			epoch, _ := d.nodes[leader].Logs.Tree()
+			former = append(former, epoch)
+
+			backup := d.backup(leader)
+			if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
+				accepting(t, backup)); err != nil {
+				t.Fatal(err)
+			}
+
+			d.ready()
+
+			leader, follower = d.leader()
+			d.register(leader, "agent", 600)
+		}
+
+		d.stop(follower)
+		d.lose(follower)
+
+		for i := range 40 {
+			d.register(leader, fmt.Sprint("agent-", i), 600)
+		}
+
+		must(t, d.nodes[leader].group.raft.Snapshot().Error())
+
+		d.start(follower)
+
+		s := d.nodes[follower]
+		if _, _, err := s.Logs.Log(former[0]); directory.ProblemOf(err) != directory.Unavailable {
+			t.Errorf("before another member has answered: %v", err)
+		}
+
+		d.letIn(follower)
+		d.ready()
+		eventually(t, "all former logs are known", func() bool { return s.Logs.knows(1) })
+
+		for _, epoch := range former {
+			log, tree, err := s.Logs.Log(epoch)
+			must(t, err)
+
+			for n := range tree.Size {
+				if _, err := log.Prove(tree, n); err != nil {
+					t.Fatalf("epoch %d, entry %d of %d: %v", epoch, n, tree.Size, err)
+				}
+			}
+
+			start, err := s.Logs.Start(epoch)
+			if want := valueOf(d.nodes[leader].Logs.Start(epoch)); err != nil || !bytes.Equal(start, want) {
+				t.Errorf("the start of epoch %d is %s, %v; want %s", epoch, start, err, want)
+			}
+		}
+
+		if _, _, err := s.Logs.Log(former[0] - 1); directory.ProblemOf(err) != directory.NotFound {
+			t.Errorf("an epoch that never was: %v", err)
+		}
+
+		eventually(t, "the history is copied", func() bool { return !s.Replica.history.Lacks() })
+
+		want := historyOf(t, d.nodes[leader], made.RID)
+		if got := historyOf(t, s, made.RID); len(want) < 3 || !slices.Equal(got, want) {
+			t.Errorf("the history is %q, want %q", got, want)
+		}
+	})
+}
+
+// What each first epoch has needs no other member.
+//
+// Requirement: LOG-019, LOG-004
+func TestALostStartOfTheFirstEpochIsMadeAnew(t *testing.T) {
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
+		epoch, _ := d.nodes[0].Logs.Tree()
+		want := valueOf(d.nodes[0].Logs.Start(epoch))
+
+		d.stop(0)
+
+		must(t, os.Remove(filepath.Join(d.dir, "0", "ledger", strconv.FormatUint(epoch, 10), "start.json")))
+
+		d.start(0)
+		d.ready()
+		eventually(t, "the start is there again", func() bool {
+			start, err := d.nodes[0].Logs.Start(epoch)
+			return err == nil && bytes.Equal(start, want)
+		})
+	})
+}
+
 // historyOf returns the statements of a registration that a member has, by what each is of and what was kept.
 func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 	t.Helper()

@@ -162,11 +162,11 @@ func (r *Replica) applyPiece(application *state.Application, batch *state.Batch,
 // keepEntries appends the entries of a piece to the ledger on disk. The caller holds mu.
 func (r *Replica) keepEntries() error {
 	applied := r.state.History()
-	entries, former := applied.Logged()
+	entries, began := applied.Logged()
 
-	if former != nil {
-		if err := r.ledger.Begin(applied.Position().Epoch, *former); err != nil {
-			return fmt.Errorf("begin the ledger of epoch %d: %w", applied.Position().Epoch, err)
+	if began != nil {
+		if err := r.ledger.Begin(began); err != nil {
+			return fmt.Errorf("begin the ledger of epoch %d: %w", began.Epoch, err)
 		}
 	}
 

@@ -86,7 +86,7 @@ func (k *statementKeeper) run() {
 
 		failing = err != nil
 
-		if wait--; wait <= 0 && kept.Lacks() && k.logs.Whole() {
+		if wait--; wait <= 0 && kept.Lacks() && k.logs.Whole() && k.logs.hasAsked() {
 			if err := k.copyAll(); err != nil {
 				wait = 10
 				k.member.log.Warn("the history of registrations is incomplete here; asking the other members again",
@@ -219,6 +219,10 @@ func (k *statementKeeper) judge(r *history.Record) error {
 	}
 
 	entry, err := log.Entries(tree, r.Index, 1)
+	if errors.Is(err, ledger.ErrIncomplete) {
+		return fmt.Errorf("%w: %w", errNoLog, err)
+	}
+
 	if err != nil {
 		return err
 	}

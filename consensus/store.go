@@ -455,7 +455,7 @@ func assemble(cfg *Config) *Store {
 	terms := &terms{member: m, clocks: clocks}
 
 	s := &Store{
-		member: m, Replica: m.replica, Logs: Ledger{m, m.replica.ledger}, clocks: clocks, terms: terms,
+		member: m, Replica: m.replica, Logs: Ledger{member: m, epochs: m.replica.ledger}, clocks: clocks, terms: terms,
 		peers:     peers{member: m, terms: terms},
 		diskWatch: diskWatch{member: m},
 		follower:  follower{member: m, terms: terms, clocks: clocks},

@@ -98,6 +98,9 @@ func (l ledgers) sign(c checkpoint.Checkpoint) (string, error) {
 	return note, nil
 }
 
+// Start implements api/ledger.Log.
+func (l ledgers) Start(epoch uint64) ([]byte, error) { return l.store.Logs.Start(epoch) }
+
 // Policy implements api/ledger.Log: the keys of the key document, each of which signs
 // checkpoints, and the witnesses.
 func (l ledgers) Policy(epoch uint64) (string, error) {

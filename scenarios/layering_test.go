@@ -37,7 +37,8 @@ var layers = map[string][]string{
 	"directory/kinds": {"directory", "directory/egress", "directory/schema", "directory/strictjson",
 		"directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
-	"directory/ledger": {"directory", "directory/durable"},                                 // Merkle logs on disk: entries, hashes, tiles, proofs
+	// Merkle logs on disk: entries, hashes, tiles, proofs
+	"directory/ledger": {"directory", "directory/durable", "directory/strictjson"},
 	// statements, records, pages, heads, key documents
 	"directory/signed":        {"directory", "directory/strictjson"},
 	"directory/checkpoint":    {"directory"}, // texts of transparency logs: checkpoints, policies, proofs

@@ -22,6 +22,8 @@ type Log interface {
 	Checkpoint(epoch uint64) (string, error)
 	// Policy is a C2SP tlog-policy of the log's keys and witnesses.
 	Policy(epoch uint64) (string, error)
+	// Start is the payload of the log's first entry.
+	Start(epoch uint64) ([]byte, error)
 	// Tile has the first width hashes of a tile, and Bundle the first width entries of a bundle.
 	Tile(epoch uint64, level int, n uint64, width int) ([]byte, error)
 	Bundle(epoch, n uint64, width int) ([]byte, error)
@@ -69,6 +71,26 @@ func (h *Handler) text(w http.ResponseWriter, call *request.Call, of func(epoch 
 	return response.Send(w, call, "text/plain; charset=utf-8", response.WeakTagOf([]byte(text)), []byte(text))
 }
 
+// Start answers GET /log/{epoch}/start with the payload of entry 0, byte for byte.
+func (h *Handler) Start(w http.ResponseWriter, call *request.Call) error {
+	epoch, err := epochOf(call)
+	if err != nil {
+		return err
+	}
+
+	payload, err := h.Log.Start(epoch)
+	if err != nil {
+		return err
+	}
+
+	w.Header().Set("Cache-Control", immutable)
+
+	return response.Send(w, call, "application/json", response.WeakTagOf(payload), payload)
+}
+
+// immutable is for files that never change once they exist: only their absence must not be kept.
+const immutable = "public, max-age=31536000, immutable"
+
 // epochOf returns the epoch in the path.
 func epochOf(call *request.Call) (uint64, error) {
 	text := call.Vars["epoch"]
@@ -111,8 +133,7 @@ func (h *Handler) Tile(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	// A tile never changes once it exists, so only its absence must not be kept.
-	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Header().Set("Cache-Control", immutable)
 
 	return response.Send(w, call, "application/octet-stream", response.WeakTagOf(data), data)
 }

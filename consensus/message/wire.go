@@ -156,11 +156,14 @@ type RootAnswer struct {
 type EntriesRequest struct {
 	Epoch uint64 `cbor:"1,keyasint"`
 	From  uint64 `cbor:"2,keyasint"`
+	// Start asks for the payload of the first entry instead.
+	Start bool `cbor:"3,keyasint,omitempty"`
 }
 
 // An EntriesAnswer has those that the member has, from the first one on, as bundles have them.
 type EntriesAnswer struct {
 	Entries []byte `cbor:"1,keyasint,omitempty"`
+	Start   []byte `cbor:"2,keyasint,omitempty"` // empty if the member doesn't have it, or doesn't know the question
 }
 
 // A JoinRequest describes the member that a node wants to be.

@@ -22,9 +22,9 @@ type History struct {
 	restored   uint64
 	restoredBy *Origin
 	commands   uint64 // traced so far, in all epochs
-	// entries are those of Logged, and former is the last tree of the epoch that ended with it.
+	// entries and began are those of Logged.
 	entries []ledger.Entry
-	former  *ledger.Tree
+	began   *ledger.Start
 	past    []Past // the statements that the last piece has ended
 	// bringer is the member that brought the command at hand; zero if none did. Statements name it.
 	bringer spiffeid.ID
@@ -73,9 +73,9 @@ func (h *History) log(kind byte, payload []byte) {
 	h.entries = append(h.entries, entry)
 }
 
-// Logged returns the entries that the last Apply or Next has appended to the ledger: of a new
-// epoch if it began one, whose log is empty before them. It must not be kept.
-func (h *History) Logged() (entries []ledger.Entry, former *ledger.Tree) { return h.entries, h.former }
+// Logged returns the entries that the last Apply or Next has appended to the ledger, and the start of the epoch
+// that it began, whose log is empty before them; nil if it began none. The entries must not be kept.
+func (h *History) Logged() (entries []ledger.Entry, began *ledger.Start) { return h.entries, h.began }
 
 // Past returns the statements that the last Apply or Next has ended.
 func (h *History) Past() []Past { return h.past }
@@ -84,30 +84,6 @@ func (h *History) Past() []Past { return h.past }
 func (h *History) next() uint64 {
 	h.revision++
 	return h.revision
-}
-
-// An epochLeaf is the contents of leaf 0 of an epoch's ledger.
-type epochLeaf struct {
-	domain   spiffeid.TrustDomain
-	epoch    uint64
-	old      string         // the log origin of the epoch before; empty for the first
-	size     uint64         // of the ledger of the epoch before
-	root     directory.Hash // of the ledger of the epoch before
-	restored uint64         // the revision that was restored; 0 for the first
-	reason   string
-}
-
-// payload is {v, iss, epoch, old, size, root, rev, reason}.
-func (leaf *epochLeaf) payload() []byte {
-	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
-	data = strictjson.AppendText(data, "iss", leaf.domain.IDString())
-	data = strictjson.AppendUint(data, "epoch", leaf.epoch)
-	data = strictjson.AppendText(data, "old", leaf.old)
-	data = strictjson.AppendUint(data, "size", leaf.size)
-	data = strictjson.AppendText(data, "root", leaf.root.String())
-	data = strictjson.AppendUint(data, "rev", leaf.restored)
-
-	return append(strictjson.AppendText(data, "reason", leaf.reason), '}')
 }
 
 // A commandLeaf is the contents of a leaf of an operator's command.

@@ -183,7 +183,7 @@ func (a *Application) Next() (more bool, err error) {
 	s := a.state
 
 	// The caller has taken over the entries of the piece before.
-	s.history.entries, s.history.former, s.history.past = s.history.entries[:0], nil, nil
+	s.history.entries, s.history.began, s.history.past = s.history.entries[:0], nil, nil
 
 	defer s.registrations.show()
 
@@ -496,21 +496,19 @@ func (s *State) begin(epoch *Epoch) {
 	}
 
 	// The leaf has the end of the former ledger, so it precedes the change.
-	leaf := epochLeaf{
-		domain:   s.history.domain,
-		epoch:    epoch.Epoch,
-		size:     s.history.ledger.Size,
-		root:     s.history.ledger.Root(),
-		restored: s.history.restored,
-		reason:   epoch.Reason,
-	}
-	if s.history.epoch != 0 {
-		leaf.old = directory.LogName(s.history.domain, s.history.epoch)
+	start := &ledger.Start{
+		Domain:   s.history.domain,
+		Epoch:    epoch.Epoch,
+		Former:   s.history.epoch,
+		Size:     s.history.ledger.Size,
+		Root:     s.history.ledger.Root(),
+		Restored: s.history.restored,
+		Reason:   epoch.Reason,
 	}
 
 	s.history.epoch = epoch.Epoch
 	s.history.sealed = ""
-	s.history.former = &ledger.Tree{Size: leaf.size, Root: leaf.root}
+	s.history.began = start
 	s.history.ledger = ledger.Frontier{}
 
 	// The cosignatures are of the former epoch's ledger.
@@ -518,7 +516,7 @@ func (s *State) begin(epoch *Epoch) {
 	s.keys.endCosigning()
 	s.pins.forget()
 	s.history.next()
-	s.history.log(ledger.Epoch, leaf.payload())
+	s.history.log(ledger.Epoch, start.Payload())
 
 	// The document names its epoch, so it is issued anew.
 	if len(s.keys.byNode) > 0 {

@@ -138,25 +138,94 @@ func (e *Epochs) Reset(epoch uint64, tree Tree) error {
 }
 
 // Begin ends the log of the epoch at hand with its last tree, and begins one of a new epoch.
-func (e *Epochs) Begin(epoch uint64, last Tree) error {
+func (e *Epochs) Begin(start *Start) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
 	var err error
 	if former := e.logs[e.epoch]; former != nil {
+		last := Tree{Size: start.Size, Root: start.Root}
+
 		// The entries are on disk before the end that refers to them.
 		err = errors.Join(former.Sync(), e.writeEnd(e.epoch, last))
 		e.ends[e.epoch] = last
 	}
 
-	e.epoch = epoch
+	e.epoch = start.Epoch
 
-	log, opening := e.open(epoch)
+	log, opening := e.open(start.Epoch)
 	if opening != nil {
 		return errors.Join(err, opening)
 	}
 
-	return errors.Join(err, log.Reset(Tree{}))
+	return errors.Join(err, log.Reset(Tree{}), e.writeStart(start.Epoch, start.Payload()))
+}
+
+// End makes the log of a former epoch known, of which this node has not seen the end. Its entries are Lacking.
+func (e *Epochs) End(epoch uint64, last Tree) error {
+	if _, _, err := e.Log(epoch); err == nil {
+		return nil
+	}
+
+	if err := e.makeEnd(epoch, last); err != nil {
+		return err
+	}
+
+	_, _, err := e.Log(epoch)
+
+	return err
+}
+
+func (e *Epochs) makeEnd(epoch uint64, last Tree) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	if _, err := e.open(epoch); err != nil {
+		return err
+	}
+
+	return e.writeEnd(epoch, last)
+}
+
+// Start returns the payload of the first entry of an epoch's log. The error is ErrIncomplete without one of which the
+// entry has the hash: KeepStart takes one.
+func (e *Epochs) Start(epoch uint64) ([]byte, error) {
+	payload, err := os.ReadFile(e.startFile(epoch))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+
+	return payload, e.starts(epoch, payload)
+}
+
+// KeepStart keeps a payload if the first entry of an epoch's log has its hash.
+func (e *Epochs) KeepStart(epoch uint64, payload []byte) error {
+	if err := e.starts(epoch, payload); err != nil {
+		return err
+	}
+
+	return e.writeStart(epoch, payload)
+}
+
+// starts compares a payload with the first entry of an epoch's log.
+func (e *Epochs) starts(epoch uint64, payload []byte) error {
+	log, _, err := e.Log(epoch)
+	if err != nil {
+		return err
+	}
+
+	first, err := log.Entries(Tree{Size: 1}, 0, 1)
+	if entry := EntryOf(Epoch, payload); err == nil && string(first) != string(bundle(entry)) {
+		err = fmt.Errorf("%w: the first entry is of another payload", ErrIncomplete)
+	}
+
+	return err
+}
+
+func (e *Epochs) startFile(epoch uint64) string { return filepath.Join(e.path(epoch), "start.json") }
+
+func (e *Epochs) writeStart(epoch uint64, payload []byte) error {
+	return durable.WriteFile(e.startFile(epoch), payload, 0o600)
 }
 
 // Append appends entries to the log of the epoch at hand.

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
@@ -444,16 +446,120 @@ func TestWhatIsDamagedIsNotServed(t *testing.T) {
 	}
 }
 
+// start returns the start of an epoch whose former one, the number before it, ended with a tree.
+func start(epoch uint64, last ledger.Tree) *ledger.Start {
+	return &ledger.Start{Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), Epoch: epoch, Former: epoch - 1,
+		Size: last.Size, Root: last.Root, Restored: 7, Reason: "a test"}
+}
+
+// The payload of an epoch's first entry is there for whoever checks that entry. One that the entry does not have is
+// neither served nor kept, and a lost one is taken from elsewhere.
+//
+// Requirement: LOG-019, LOG-004
+func TestTheStartOfAnEpochIsKept(t *testing.T) {
+	dir := t.TempDir()
+	epochs := ledger.OpenEpochs(dir)
+
+	defer epochs.Close()
+
+	begun := start(2000, treeOf(300))
+	must(t, epochs.Begin(begun))
+
+	epochs.Append(ledger.EntryOf(ledger.Epoch, begun.Payload()))
+	epochs.Append(entries(1, 300)...)
+
+	served := func(when string) {
+		t.Helper()
+
+		payload, err := epochs.Start(2000)
+		if err != nil || !bytes.Equal(payload, begun.Payload()) {
+			t.Fatalf("%s: %s, %v", when, payload, err)
+		}
+
+		if read, err := ledger.ParseStart(payload); err != nil || *read != *begun {
+			t.Fatalf("%s: %+v, %v", when, read, err)
+		}
+	}
+	served("begun")
+
+	file, other := filepath.Join(dir, "2000", "start.json"), start(2000, treeOf(299))
+
+	for name, lose := range map[string]func() error{
+		"damaged": func() error { return os.WriteFile(file, other.Payload(), 0o600) },
+		"lost":    func() error { return os.RemoveAll(file) },
+	} {
+		must(t, lose())
+
+		if payload, err := epochs.Start(2000); !errors.Is(err, ledger.ErrIncomplete) {
+			t.Errorf("%s: %s, %v", name, payload, err)
+		}
+	}
+
+	if err := epochs.KeepStart(2000, other.Payload()); !errors.Is(err, ledger.ErrIncomplete) {
+		t.Errorf("kept one of another entry: %v", err)
+	}
+
+	must(t, epochs.KeepStart(2000, begun.Payload()))
+
+	served("kept again")
+}
+
+// A start leads back to an earlier epoch, so no chain of them is without an end.
+func TestAStartNamesAnEarlierEpoch(t *testing.T) {
+	for former, valid := range map[uint64]bool{0: true, 6: true, 7: false, 8: false} {
+		s := start(7, ledger.Tree{})
+		s.Former = former
+
+		if read, err := ledger.ParseStart(s.Payload()); (err == nil) != valid || valid && *read != *s {
+			t.Errorf("after %d: %+v, %v", former, read, err)
+		}
+	}
+
+	for _, text := range []string{
+		``, `{}`, `{"iss":"spiffe://alpha.test","epoch":7,"old":"beta.test/roster/6"}`,
+		`{"iss":"spiffe://alpha.test","epoch":7,"old":"alpha.test/roster/6/"}`,
+	} {
+		if read, err := ledger.ParseStart([]byte(text)); err == nil {
+			t.Errorf("%s is %+v", text, read)
+		}
+	}
+}
+
+// A member that has not seen the end of a former epoch takes it from the start of the next, and lacks its entries.
+//
+// Requirement: LOG-019
+func TestAFormerEpochIsMadeKnown(t *testing.T) {
+	epochs := ledger.OpenEpochs(t.TempDir())
+	defer epochs.Close()
+
+	must(t, errors.Join(epochs.Reset(2000, treeOf(7)), epochs.End(1000, treeOf(300))))
+
+	log, end, err := epochs.Log(1000)
+	if err != nil || end == nil || *end != treeOf(300) {
+		t.Fatalf("the former log: %v, %v", end, err)
+	}
+
+	if lacking := epochs.Lacking(2000); !slices.Equal(lacking, []uint64{2000, 1000}) {
+		t.Errorf("lacking are %d", lacking)
+	}
+
+	must(t, log.Fill(*end, func(at uint64) ([]ledger.Entry, error) { return entries(at, 300), nil }))
+
+	if _, err := log.Prove(*end, 299); err != nil {
+		t.Error(err)
+	}
+}
+
 // Requirement: LOG-019
 func TestAnEndedEpochStaysReadable(t *testing.T) {
 	dir := t.TempDir()
 	epochs := ledger.OpenEpochs(dir)
 
-	must(t, epochs.Begin(1000, ledger.Tree{}))
+	must(t, epochs.Begin(start(1000, ledger.Tree{})))
 
 	epochs.Append(entries(0, 300)...)
 
-	must(t, epochs.Begin(2000, treeOf(300)))
+	must(t, epochs.Begin(start(2000, treeOf(300))))
 
 	epochs.Append(entries(0, 7)...)
 
@@ -490,7 +596,7 @@ func TestAnEndedLogThatCantBeReadIsAnErrorEachTime(t *testing.T) {
 	dir := t.TempDir()
 	epochs := ledger.OpenEpochs(dir)
 
-	began := errors.Join(epochs.Begin(1000, ledger.Tree{}), epochs.Begin(2000, treeOf(0)))
+	began := errors.Join(epochs.Begin(start(1000, ledger.Tree{})), epochs.Begin(start(2000, treeOf(0))))
 	must(t, errors.Join(began, epochs.Close()))
 
 	epochs = ledger.OpenEpochs(dir)
@@ -518,12 +624,12 @@ func TestTheEndOfAnEpochIsReplacedWhole(t *testing.T) {
 	epochs := ledger.OpenEpochs(dir)
 	defer epochs.Close()
 
-	must(t, epochs.Begin(1000, ledger.Tree{}))
+	must(t, epochs.Begin(start(1000, ledger.Tree{})))
 
 	end, before := filepath.Join(dir, "1000", "end.json"), filepath.Join(dir, "before")
 	must(t, errors.Join(os.WriteFile(end, []byte("{}"), 0o600), os.Link(end, before)))
 
-	must(t, epochs.Begin(2000, treeOf(0)))
+	must(t, epochs.Begin(start(2000, treeOf(0))))
 
 	if text, err := os.ReadFile(before); err != nil || string(text) != "{}" {
 		t.Errorf("the file before was written over: %s, %v", text, err)

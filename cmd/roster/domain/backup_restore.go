@@ -47,7 +47,8 @@ sent if it differs.`,
 		"accept that changes since the backup's `POSITION` are lost: EPOCH.REVISION or REVISION")
 	cmd.Flags().BoolVar(&r.options.NewEpoch, flagNewEpoch, false,
 		"accept that peers drop the registrations until their owners refresh them")
-	cmd.Flags().StringVar(&r.options.Reason, "reason", "", "`REASON` to record in the domain's ledger")
+	cmd.Flags().StringVar(&r.options.Reason, "reason", "",
+		"`REASON` to record in the domain's ledger, for anyone to read")
 	cmd.Flags().StringVar(&r.hash, flagHash, "",
 		"refuse a backup whose `HASH`, by \"roster snapshot inspect\", is another")
 	addIdentityFlag(cmd, &r.identity)

@@ -187,7 +187,10 @@ each is checked against the checkpoint. The types:
   1  a statement: a registration or its end   5  the begin of an epoch
   2  a batch of announced changes             6  an operator's command
   3  a key document                           7  the head of the audit log
-  4  a bundle of a domain`,
+  4  a bundle of a domain
+
+The start of an epoch is public: which log it follows, what was restored, and why. It is shown if
+its SHA-256 is in the entry.`,
 		Example: "  roster log list --from 100\n  roster log list --type 6 -o json",
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -197,12 +200,14 @@ each is checked against the checkpoint. The types:
 			}
 
 			listed := []entry{}
-			table := cli.Table{Head: []string{"INDEX", "TYPE", "KIND", "HASH"}}
+			table := cli.Table{Head: []string{"INDEX", "TYPE", "KIND", "HASH", "DETAIL"}}
 
 			err = log.entries(note.Checkpoint, from, min(to, note.Size), func(e entry) {
 				if kind == 0 || e.Type == kind {
+					detail := e.explain(log)
 					listed = append(listed, e)
-					table.Add(strconv.FormatUint(e.Index, 10), strconv.Itoa(int(e.Type)), e.Kind, e.Hash.String())
+					table.Add(strconv.FormatUint(e.Index, 10), strconv.Itoa(int(e.Type)), e.Kind, e.Hash.String(),
+						detail)
 				}
 			})
 			if err != nil {

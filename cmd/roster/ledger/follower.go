@@ -306,7 +306,8 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 			return err
 		}
 
-	// A restore begins a new log. Its first entry is not compared with the old one, so the event only names both.
+	// A restore begins a new log. Its first entry may name another end than was seen here, as after the loss of all
+	// disks, so the event only names the log that was seen.
 	case f.old.Origin != note.Origin:
 		from = 0
 		e := f.event("new log")
@@ -330,7 +331,7 @@ func (f *follower) lookAtEntries(ctx context.Context, log *reader, note *checkpo
 	err := log.entries(note.Checkpoint, from, note.Size, func(entry entry) {
 		if failed == nil && (f.monitor.all || entry.Type != typeStatement && entry.Type != typeBatch) {
 			e := f.event(entry.Kind)
-			e.Log, e.Index = note.Origin, &entry.Index
+			e.Log, e.Index, e.Detail = note.Origin, &entry.Index, entry.explain(log)
 			failed = f.monitor.report(ctx, e, strconv.FormatUint(entry.Index, 10))
 		}
 	})

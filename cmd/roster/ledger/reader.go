@@ -242,6 +242,37 @@ type entry struct {
 	Type  byte           `json:"type"`
 	Kind  string         `json:"kind"`
 	Hash  directory.Hash `json:"hash"`
+	// Payload has this hash. It is that of the start of an epoch, and empty for other entries.
+	Payload string `json:"payload,omitempty"`
+}
+
+// explain returns the facts in an entry of the start of an epoch, and keeps its payload; empty for other entries.
+func (e *entry) explain(r *reader) string {
+	if e.Type != ledger.Epoch {
+		return ""
+	}
+
+	payload, err := r.get("/start")
+	if err != nil {
+		return "not readable here: " + cli.FailureOf(err).Message
+	}
+
+	if directory.HashOf(payload) != e.Hash {
+		return "the start that the directory serves is not of this entry"
+	}
+
+	start, err := ledger.ParseStart(payload)
+	if err != nil {
+		return err.Error()
+	}
+
+	e.Payload = string(payload)
+	if start.Former == 0 {
+		return start.Reason
+	}
+
+	return fmt.Sprintf("follows %s, which ended with %d entries; revision %d was restored: %s",
+		directory.LogName(start.Domain, start.Former), start.Size, start.Restored, start.Reason)
 }
 
 // kinds are the types of entries (docs/spec/federation.md).

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"filippo.io/torchwood"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/mod/sumdb/tlog"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/ledger"
 )
 
 // A server is a log in memory, which answers as C2SP tlog-tiles has it, by torchwood's paths.
@@ -35,7 +37,17 @@ func (s *server) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-func payload(i int64) directory.Hash { return directory.HashOf(fmt.Append(nil, i)) }
+// begun is the start of an epoch of which the log has an entry.
+var begun = ledger.Start{Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), Epoch: 9, Former: 8, Size: 31,
+	Restored: 20, Reason: "a test"}
+
+func payload(i int64) directory.Hash {
+	if i == 263 {
+		return directory.HashOf(begun.Payload())
+	}
+
+	return directory.HashOf(fmt.Append(nil, i))
+}
 
 func data(i int64) []byte {
 	h := payload(i)

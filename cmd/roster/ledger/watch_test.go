@@ -80,6 +80,8 @@ func (d *domain) RoundTrip(r *http.Request) (*http.Response, error) {
 			Key: d.key().Public().(ed25519.PublicKey)}
 
 		return answer(http.StatusOK, "log "+vkey.String()+"\nquorum none\n")
+	case path == "/log/1/start":
+		return answer(http.StatusOK, string(begun.Payload()))
 	case path == "/bundles/alpha.test":
 		return answer(http.StatusOK, d.bundle)
 	case path == "/ad/l" && d.sheds:
@@ -210,8 +212,17 @@ func TestAWatchReportsWhatChanges(t *testing.T) {
 		r := watch(t, dir, time.Minute, nil, d)
 		expect(t, r, cli.ExitInterrupted, "key document", "bundle", "epoch", "operator command", "audit head")
 
-		if len(r.events) == 5 && (*r.events[0].Index != 261 || r.events[0].Log != "alpha.test/roster/1") {
-			t.Errorf("got %+v", r.events[0])
+		if len(r.events) == 5 && (*r.events[0].Index != 261 || r.events[0].Log != "alpha.test/roster/1" ||
+			r.events[2].Detail != "follows alpha.test/roster/8, which ended with 31 entries; revision 20 was restored: a test") {
+			t.Errorf("got %+v", r.events)
+		}
+
+		d.shown = 271 // the payload that is served is not that of the second one
+		r = watch(t, dir, time.Minute, nil, d)
+		expect(t, r, cli.ExitInterrupted, "key document", "bundle", "epoch")
+
+		if len(r.events) == 3 && strings.Contains(r.events[2].Detail, "follows") {
+			t.Errorf("got %+v", r.events[2])
 		}
 
 		d.seed = "b"
