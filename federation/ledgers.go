@@ -85,7 +85,9 @@ func (m *Mesh) followLedger(ctx context.Context, origin *replica.Origin) {
 // of another node of the domain and of a node of another peer: the origin may show each of them another ledger. The
 // nodes are asked by chance, one of each kind each time: all of them compare.
 func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, epoch uint64) error {
-	notes := map[string]string{"this domain's witness": m.cfg.Cosigned(directory.LogName(origin, epoch))} // by whose
+	notes := map[protocol.Node]string{ // by whose
+		{Domain: m.cfg.Domain, Base: "this domain's witness"}: m.cfg.Cosigned(directory.LogName(origin, epoch)),
+	}
 
 	asked := m.peers.siblings(1)
 	if others := m.peers.others(origin); len(others) > 0 {
@@ -98,7 +100,7 @@ func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, e
 			m.cfg.Logger.Debug("asking for a checkpoint failed", "origin", origin.Name(), "node", node.Base, "err", err)
 		}
 
-		notes[node.Base] = note
+		notes[node] = note
 	}
 
 	var found error
@@ -108,11 +110,11 @@ func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, e
 			continue
 		}
 
-		switch err := m.mirrors.Compare(origin, epoch, note); {
+		switch err := m.mirrors.Compare(origin, epoch, by, note); {
 		case errors.Is(err, mirror.ErrDiscontinued):
-			found = errors.Join(found, fmt.Errorf("that of %s: %w", by, err))
+			found = errors.Join(found, fmt.Errorf("that of %s: %w", by.Base, err))
 		case err != nil:
-			m.cfg.Logger.Debug("comparing a ledger failed", "origin", origin.Name(), "with", by, "err", err)
+			m.cfg.Logger.Debug("comparing a ledger failed", "origin", origin.Name(), "with", by.Base, "err", err)
 		}
 	}
 

@@ -277,6 +277,7 @@ func (m *Mesh) Peers() []replica.PeerStatus {
 
 		if status.Asked {
 			status.LedgerAge, status.LedgerError = m.mirrors.Age(origin.Domain)
+			status.LedgerDiffers = m.mirrors.Differs(origin.Domain)
 		}
 
 		all = append(all, status)

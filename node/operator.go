@@ -168,6 +168,7 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.HeadAge = status.HeadAge.Seconds()
 	peer.LedgerAge = status.LedgerAge.Seconds()
 	peer.LedgerError = status.LedgerError
+	peer.LedgerDiffers = status.LedgerDiffers
 	peer.LastHeard = status.LastHeard
 	peer.Up = status.Up
 	peer.LastAnswer = status.LastAnswer.UTC()

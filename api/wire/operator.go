@@ -236,6 +236,8 @@ type Peer struct {
 	// and LedgerError why there was no newer one.
 	LedgerAge   float64 `json:"ledger_age_seconds,omitzero"`
 	LedgerError string  `json:"ledger_error,omitempty"`
+	// LedgerDiffers are the nodes, of this domain or of other peers, that were shown another ledger of it.
+	LedgerDiffers []string `json:"ledger_differs,omitempty"`
 	// HoldsBack are the structures of which the domain writes a lower format than its
 	// nodes read, because the peer reads no higher one or has not said what it reads.
 	HoldsBack []string `json:"holds_back,omitempty"`

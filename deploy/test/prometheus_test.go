@@ -194,6 +194,7 @@ func TestEverySeriesExists(t *testing.T) {
 		"roster_peer_refuses":                  true,
 		"roster_federation_contradicted_nodes": true, "roster_federation_shed": true, "roster_federation_frozen": true,
 		"roster_federation_unconfirmed": true, "roster_federation_checkpoint_age_seconds": true,
+		"roster_federation_ledger_differs": true,
 		// Of members besides the leader.
 		"roster_raft_member_silent": true, "roster_raft_member_duplicate": true}
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -60,9 +61,10 @@ type copied struct {
 	// witnesses have cosigned a checkpoint of covered entries, as the origin's policy asks for.
 	witnesses *directory.Witnesses
 	covered   uint64
-	kept      time.Time // when a checkpoint was verified that is not behind the one before; or the copy began
-	failed    string    // why there was no such checkpoint since
-	large     bool      // failed because the ledger is too large, by a node while no other shows another size
+	kept      time.Time              // when a checkpoint was verified that is not behind the one before; or the copy began
+	failed    string                 // why there was no such checkpoint since
+	differs   map[protocol.Node]bool // nodes that were shown another ledger of this epoch
+	large     bool                   // failed because the ledger is too large, by a node while no other shows another size
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -89,18 +91,29 @@ func (m *Mirrors) of(origin spiffeid.TrustDomain) *copied {
 
 	c := m.all[origin]
 	if c == nil {
-		c = &copied{kept: time.Now()}
+		c = &copied{kept: time.Now(), differs: map[protocol.Node]bool{}}
 		m.all[origin] = c
 	}
 
 	return c
 }
 
-// Forget removes the copy of a domain that is followed no longer.
+// Forget removes the copy of a domain that is followed no longer, and what its nodes were shown of others.
 func (m *Mirrors) Forget(origin spiffeid.TrustDomain) error {
 	c := m.of(origin)
 
+	for _, other := range m.list() {
+		other.forgive(origin)
+	}
+
 	return c.alone(func() error { return errors.Join(c.close(), os.RemoveAll(m.dir(origin))) })
+}
+
+func (m *Mirrors) list() []*copied {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	return slices.Collect(maps.Values(m.all))
 }
 
 func (m *Mirrors) dir(origin spiffeid.TrustDomain) string {
@@ -118,6 +131,7 @@ func (c *copied) close() error {
 
 	c.epoch, c.log, c.tree, c.note, c.witnesses, c.covered = 0, nil, ledger.Tree{}, "", nil, 0
 	c.kept, c.failed, c.large = time.Now(), "", false
+	c.differs = map[protocol.Node]bool{}
 
 	return err
 }
@@ -295,8 +309,8 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 // Compare compares the copy of a domain's ledger of an epoch with a checkpoint of it that another node was shown, or
 // that a domain has cosigned: the origin may show each of them another ledger. Two roots of one size are reported to
 // Forked. The error is ErrDiscontinued for these, and for a smaller tree that the copy doesn't begin with, which
-// convicts nobody. A larger tree is not compared: the other node does that.
-func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, text string) error {
+// convicts nobody; Differs has both. A larger tree is not compared: the other node does that.
+func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, by protocol.Node, text string) error {
 	note, err := m.verified(origin, epoch, text)
 	if err != nil {
 		return err
@@ -311,11 +325,52 @@ func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, text string
 
 	err = begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
 
+	// A copy that can't be read says nothing of the origin.
+	if err == nil || errors.Is(err, ErrDiscontinued) {
+		c.compared(by, err == nil)
+	}
+
 	if held := c.held(); errors.Is(err, ErrDiscontinued) && held != nil && held.Size == note.Size {
 		m.cfg.Forked(origin, held.String(), note.String())
 	}
 
 	return err
+}
+
+// compared notes whether another node was shown the ledger that the copy is of.
+func (c *copied) compared(by protocol.Node, same bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if same {
+		delete(c.differs, by)
+	} else {
+		c.differs[by] = true
+	}
+}
+
+// Differs returns the nodes, by their bases, that were shown another ledger of a domain's present epoch than this node
+// has copied, as far as they were compared since the start.
+func (m *Mirrors) Differs(origin spiffeid.TrustDomain) []string { return m.of(origin).differ() }
+
+func (c *copied) differ() (bases []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	for node := range c.differs {
+		bases = append(bases, node.Base)
+	}
+
+	slices.Sort(bases)
+
+	return bases
+}
+
+// forgive forgets what the nodes of a domain were shown.
+func (c *copied) forgive(domain spiffeid.TrustDomain) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.differs, func(node protocol.Node, _ bool) bool { return node.Domain == domain })
 }
 
 // newest asks a node of the origin for its checkpoint, and verifies it.
@@ -372,6 +427,7 @@ func (c *copied) restart() error {
 	defer c.mu.Unlock()
 
 	c.tree, c.note, c.witnesses, c.covered = ledger.Tree{}, "", nil, 0
+	c.differs = map[protocol.Node]bool{}
 
 	return goBack(c.log, c.tree)
 }

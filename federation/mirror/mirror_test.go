@@ -407,6 +407,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 // Requirement: LOG-017
 func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 	held, shown := newOrigin(300), newOrigin(300)
+	by := protocol.Node{Domain: spiffeid.RequireTrustDomainFromString("gamma.test"), Base: "https://n1"}
 	f := newFollower(t, t.TempDir(), held)
 
 	if err := f.follow(t); err != nil {
@@ -436,10 +437,14 @@ func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 	} {
 		f.forks, shown.entries, shown.signer = nil, c.entries, c.signer
 
-		err := f.Compare(beta, epoch, shown.note())
+		err := f.Compare(beta, epoch, by, shown.note())
 		if errors.Is(err, mirror.ErrDiscontinued) != c.discontinued ||
 			(err == nil) != (!c.discontinued && c.signer.Equal(key)) {
 			t.Errorf("%s: %v", name, err)
+		}
+
+		if differs := f.Differs(beta); slices.Contains(differs, by.Base) != c.discontinued {
+			t.Errorf("%s: another ledger was shown to %v", name, differs)
 		}
 
 		want := []string{held.note(), shown.note()}
@@ -449,6 +454,19 @@ func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 
 		if !slices.Equal(f.forks, want) {
 			t.Errorf("%s: %q are reported", name, f.forks)
+		}
+
+		// The nodes show one ledger later, or the peering with the other domain ends.
+		if c.forked {
+			if err := f.Forget(by.Domain); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := f.Compare(beta, epoch, by, newOrigin(200).note()); err != nil {
+			t.Fatal(err)
+		}
+
+		if differs := f.Differs(beta); len(differs) > 0 {
+			t.Errorf("%s: afterwards another ledger was shown to %v", name, differs)
 		}
 	}
 
@@ -620,7 +638,7 @@ func TestADamagedCopyAccusesNoPeer(t *testing.T) {
 		}
 	}
 
-	if err := f.Compare(beta, epoch, newOrigin(601).note()); err == nil || errors.Is(err, mirror.ErrDiscontinued) {
+	if err := f.Compare(beta, epoch, protocol.Node{}, newOrigin(601).note()); err == nil || errors.Is(err, mirror.ErrDiscontinued) {
 		t.Errorf("what another node was shown: %v", err)
 	}
 

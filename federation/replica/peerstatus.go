@@ -14,39 +14,40 @@ type PeerStatus struct {
 	Domain spiffeid.TrustDomain
 	// active, behind, connecting, unreachable, refused, failing, unsupported, not_exported or
 	// unknown; or the state of the peering itself, if that isn't active
-	State        string
-	Asked        bool               // this node asks its nodes: it is an active peer
-	Up           bool               // one of its nodes answers this node
-	LastAnswer   time.Time          // of one of its nodes to this node; zero for none since the start
-	SilentSince  time.Time          // zero while it is up, and if nothing is asked of it
-	LastPage     time.Time          // issue of the newest verified page; zero for none
-	PageAge      time.Duration      // since then, by the origin's clock; 0 for none
-	Position     directory.Position // applied
-	Watermark    uint64
-	Tip          uint64 // of its stream, as far as known
-	LagRevisions uint64
-	LagSeconds   float64
-	HeadAge      time.Duration            // of its last verified word; 0 if there was none
-	LedgerAge    time.Duration            // of the last checkpoint of its ledger that is not behind the one before
-	LedgerError  string                   // why there was no newer one; empty if none was expected
-	LastHeard    time.Time                // zero for never
-	LastError    string                   // empty once something worked again
-	Entries      uint64                   // held, the pending ones too
-	Pending      int                      // of which records are missing
-	NotExported  bool                     // it doesn't export to this domain
-	Hidden       bool                     // its records are hidden, because it is silent
-	Shed         bool                     // its records are not shown, because this node is short of memory
-	Records      uint64                   // held on disk, of both of its streams
-	Bytes        uint64                   // of them
-	RecordsLimit uint64                   // 0 for none
-	BytesLimit   uint64                   // as RecordsLimit
-	OverQuota    uint64                   // entries for whose records the peering's quotas have no room
-	BytesIn      uint64                   // of response bodies from its nodes
-	BytesOut     uint64                   // of response bodies to its nodes
-	GossipIn     uint64                   // bytes that its nodes gossiped to this one
-	GossipOut    uint64                   // and that this one gossiped to them
-	Received     map[protocol.Code]uint64 // messages about it, from any sender
-	Refused      map[protocol.Code]uint64 // messages from its nodes, about any origin
+	State         string
+	Asked         bool               // this node asks its nodes: it is an active peer
+	Up            bool               // one of its nodes answers this node
+	LastAnswer    time.Time          // of one of its nodes to this node; zero for none since the start
+	SilentSince   time.Time          // zero while it is up, and if nothing is asked of it
+	LastPage      time.Time          // issue of the newest verified page; zero for none
+	PageAge       time.Duration      // since then, by the origin's clock; 0 for none
+	Position      directory.Position // applied
+	Watermark     uint64
+	Tip           uint64 // of its stream, as far as known
+	LagRevisions  uint64
+	LagSeconds    float64
+	HeadAge       time.Duration            // of its last verified word; 0 if there was none
+	LedgerAge     time.Duration            // of the last checkpoint of its ledger that is not behind the one before
+	LedgerError   string                   // why there was no newer one; empty if none was expected
+	LedgerDiffers []string                 // nodes that were shown another ledger of it
+	LastHeard     time.Time                // zero for never
+	LastError     string                   // empty once something worked again
+	Entries       uint64                   // held, the pending ones too
+	Pending       int                      // of which records are missing
+	NotExported   bool                     // it doesn't export to this domain
+	Hidden        bool                     // its records are hidden, because it is silent
+	Shed          bool                     // its records are not shown, because this node is short of memory
+	Records       uint64                   // held on disk, of both of its streams
+	Bytes         uint64                   // of them
+	RecordsLimit  uint64                   // 0 for none
+	BytesLimit    uint64                   // as RecordsLimit
+	OverQuota     uint64                   // entries for whose records the peering's quotas have no room
+	BytesIn       uint64                   // of response bodies from its nodes
+	BytesOut      uint64                   // of response bodies to its nodes
+	GossipIn      uint64                   // bytes that its nodes gossiped to this one
+	GossipOut     uint64                   // and that this one gossiped to them
+	Received      map[protocol.Code]uint64 // messages about it, from any sender
+	Refused       map[protocol.Code]uint64 // messages from its nodes, about any origin
 
 	// Theirs is how the peer sees this domain, zero if it has not said so. Refusal is the state
 	// there by which it takes nothing from this domain; "" if it takes all.

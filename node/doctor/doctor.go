@@ -576,6 +576,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 	d.peerState(p)
 	d.peerAddresses(p)
 	d.peerNodes(p)
+	d.peerLedger(p)
 	d.peerQuotas(p)
 	d.peerBundleEndpoint(p)
 	d.peerMessages(p)
@@ -641,6 +642,15 @@ func (d *diagnosis) peerNodes(p wire.Peer) {
 	for _, node := range p.ContradictedNodes {
 		d.say("nodes of "+p.Domain, StatusFailed, "call its operator: the key of that node may be stolen "+
 			"(docs/runbooks.md#rosterpeercontradicted)", "%s", node)
+	}
+}
+
+// peerLedger names the nodes to which a peer has shown another ledger.
+func (d *diagnosis) peerLedger(p wire.Peer) {
+	if len(p.LedgerDiffers) > 0 {
+		d.say("ledger of "+p.Domain, StatusFailed, "keep both checkpoints and call its operator "+
+			"(docs/runbooks.md#rosterpeerledgerdiffers)", "another ledger than this node has copied was shown to %s",
+			strings.Join(p.LedgerDiffers, ", "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,5 +50,21 @@ func TestDoctorBearsAMomentsLag(t *testing.T) {
 	d := &diagnosis{}
 	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != StatusWarning {
 		t.Errorf("%+v", d.findings)
+	}
+}
+
+// A peer that has shown another ledger to other nodes is named with them.
+//
+// Requirement: LOG-017
+func TestDoctorNamesNodesThatWereShownAnotherLedger(t *testing.T) {
+	d := &diagnosis{}
+	d.peer(wire.Peer{Domain: "beta.test", State: "active", LedgerDiffers: []string{"delta.test", "gamma.test"}})
+
+	is := func(f Finding) bool {
+		return f.Check == "ledger of beta.test" && f.Status == StatusFailed &&
+			strings.HasSuffix(f.Found, "shown to delta.test, gamma.test")
+	}
+	if !slices.ContainsFunc(d.findings, is) {
+		t.Errorf("it says %+v", d.findings)
 	}
 }

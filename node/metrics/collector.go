@@ -200,6 +200,8 @@ var stateMetrics = []stateMetric{
 		"issues none.", (*snapshot).pageAges, "origin"),
 	gauge("federation_checkpoint_age_seconds", "Time since the last verified checkpoint of an active peer's ledger "+
 		"that is not behind the one before. Absent for less than two minutes.", (*snapshot).checkpointAges, "origin"),
+	gauge("federation_ledger_differs", "Nodes of this domain and of peers that were shown another ledger of an active "+
+		"peer than this node. Absent for none.", (*snapshot).ledgersDiffer, "origin"),
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
@@ -348,6 +350,14 @@ func (s *snapshot) checkpointAges(emit emit) {
 	for _, p := range s.peers {
 		if p.LedgerAge >= 2*time.Minute {
 			emit(p.LedgerAge.Seconds(), p.Domain.Name())
+		}
+	}
+}
+
+func (s *snapshot) ledgersDiffer(emit emit) {
+	for _, p := range s.peers {
+		if len(p.LedgerDiffers) > 0 {
+			emit(float64(len(p.LedgerDiffers)), p.Domain.Name())
 		}
 	}
 }

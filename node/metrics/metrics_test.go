@@ -51,6 +51,7 @@ func TestFiguresOfAPeer(t *testing.T) {
 	peer := federation.PeerStatus{
 		Domain: spiffeid.RequireTrustDomainFromString("beta.test"), State: "frozen", Unconfirmed: 3, Shed: true,
 		OverQuota: 4, Unsupported: "format 9", Refusal: "none", LagRevisions: 5, LagSeconds: 6, Records: 7, Bytes: 8,
+		LedgerDiffers: make([]string, 2),
 	}
 	peer.Doubtful = slices.Grow(peer.Doubtful, 2)[:2]
 	peer.Doubtful[0].Distrusted = time.Now()
@@ -60,7 +61,8 @@ func TestFiguresOfAPeer(t *testing.T) {
 		"federation_frozen beta.test": 1, "federation_unconfirmed beta.test": 3, "federation_shed beta.test": 1,
 		"federation_over_quota_registrations beta.test": 4, "federation_unsupported beta.test": 1,
 		"federation_contradicted_nodes beta.test distrusted": 1, "federation_contradicted_nodes beta.test undecided": 1,
-		"peer_refuses beta.test none": 1, "federation_lag_revisions beta.test": 5,
+		"federation_ledger_differs beta.test": 2,
+		"peer_refuses beta.test none":         1, "federation_lag_revisions beta.test": 5,
 		"federation_lag_seconds beta.test": 6, "quota_peer_records beta.test": 7, "quota_peer_bytes beta.test": 8,
 	}
 	got := map[string]float64{}

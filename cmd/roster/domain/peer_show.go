@@ -137,6 +137,7 @@ func addPeerState(console *cli.Console, t *fieldTable, peer *apiclient.Peer) {
 	}
 
 	t.add("checkpoint error", peer.LedgerError)
+	t.add("other ledger shown to", strings.Join(peer.LedgerDiffers, " "))
 	t.add("bundle endpoint", peer.BundleEndpoint)
 	t.add("bundle refreshed", console.Time(peer.BundleChecked))
 	t.add("bundle error", peer.BundleError)

@@ -267,6 +267,7 @@ func (e *entry) explain(r *reader) string {
 	}
 
 	e.Payload = string(payload)
+
 	if start.Former == 0 {
 		return start.Reason
 	}
