@@ -34,7 +34,15 @@ func (m *Mesh) openMirrors() *mirror.Mirrors {
 
 			return m.client.Get(ctx, node, path, nil, limit)
 		},
-		Keys:   m.cfg.LogKeys,
+		Keys: m.cfg.LogKeys,
+		Bytes: func(domain spiffeid.TrustDomain) uint64 {
+			// Without an origin nothing is followed.
+			if origin := m.origins.Get(domain); origin != nil {
+				return origin.Quota().Bytes
+			}
+
+			return 1
+		},
 		Forked: m.Contradicts,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -37,6 +38,8 @@ type Config struct {
 	Get func(ctx context.Context, node protocol.Node, path string, limit int) (string, error)
 	// Keys returns the keys that may sign checkpoints of an origin's present ledger.
 	Keys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
+	// Bytes returns how much of the disk an origin may take, above LeastEntries; 0 is no bound.
+	Bytes func(origin spiffeid.TrustDomain) uint64
 	// Forked is called with two notes that an origin signed for one size with different roots.
 	Forked func(origin spiffeid.TrustDomain, held, other string)
 }
@@ -61,10 +64,11 @@ type copied struct {
 	// witnesses have cosigned a checkpoint of covered entries, as the origin's policy asks for.
 	witnesses *directory.Witnesses
 	covered   uint64
-	kept      time.Time              // when a checkpoint was verified that is not behind the one before; or the copy began
-	failed    string                 // why there was no such checkpoint since
-	differs   map[protocol.Node]bool // nodes that were shown another ledger of this epoch
-	large     bool                   // failed because the ledger is too large, by a node while no other shows another size
+	kept      time.Time // when a checkpoint was verified that is not behind the one before; or the copy began
+	failed    string    // why there was no such checkpoint since
+	large     bool      // failed because the ledger is too large, by a node while no other shows another size
+	// differs has the nodes that were shown another ledger of this epoch.
+	differs map[protocol.Node]bool
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -493,8 +497,23 @@ func (c *copied) cosigned(by *directory.Witnesses, size uint64) {
 // ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
 var ErrDiscontinued = errors.New("it does not continue the ledger that was shown before")
 
-// MaxEntries bounds the copy of one ledger: about 1.3 GB. A larger one is followed no further.
-const MaxEntries = 1 << 24
+// A copy takes 35 bytes for an entry and 32 for each hash above it, and a ledger never shrinks: without a bound an
+// origin could fill the disk. A larger ledger is followed no further.
+const (
+	entryBytes = 78
+	// LeastEntries may be in each copy: about 1.3 GB.
+	LeastEntries = 1 << 24
+)
+
+// most returns how many entries the copy of an origin's ledger may have.
+func (m *Mirrors) most(origin spiffeid.TrustDomain) uint64 {
+	bytes := m.cfg.Bytes(origin)
+	if bytes == 0 {
+		return math.MaxInt64 // tlog's own
+	}
+
+	return max(LeastEntries, bytes/entryBytes)
+}
 
 var errTooLarge = errors.New("it has too many entries")
 
@@ -506,8 +525,9 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 	next := ledger.Tree{Size: note.Size, Root: note.Root}
 
 	switch _, missing := log.Missing(); {
-	case next.Size > MaxEntries:
-		return fmt.Errorf("%w: it has %d, and a copy at most %d", errTooLarge, next.Size, MaxEntries)
+	case next.Size > m.most(origin):
+		return fmt.Errorf("%w: it has %d, and a copy at most %d by the peer's quota in bytes", errTooLarge, next.Size,
+			m.most(origin))
 	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
 		m.cfg.Forked(origin, c.note, note.String())
 		return ErrDiscontinued
@@ -679,7 +699,7 @@ func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root d
 	}
 
 	if size > tree.Size {
-		believed := size > MaxEntries && c.isLarge()
+		believed := size > m.most(origin) && c.isLarge()
 		return believed, believed
 	}
 

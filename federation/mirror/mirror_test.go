@@ -126,10 +126,11 @@ type follower struct {
 	nodes map[string]*origin
 	forks []string
 	trust []ed25519.PrivateKey // that may sign checkpoints
+	bytes uint64               // that the copy may take
 }
 
 func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
-	f := &follower{dir: dir, nodes: map[string]*origin{}, trust: []ed25519.PrivateKey{key}}
+	f := &follower{dir: dir, nodes: map[string]*origin{}, trust: []ed25519.PrivateKey{key}, bytes: 1}
 	for i, o := range nodes {
 		f.nodes[fmt.Sprint("https://n", i)] = o
 	}
@@ -139,6 +140,7 @@ func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
 		Get: func(_ context.Context, node protocol.Node, path string, _ int) (string, error) {
 			return f.nodes[node.Base].get(path)
 		},
+		Bytes: func(spiffeid.TrustDomain) uint64 { return f.bytes },
 		Keys: func(spiffeid.TrustDomain) (keys []checkpoint.VerifierKey) {
 			for _, key := range f.trust {
 				keys = append(keys, checkpoint.VerifierKey{Name: directory.LogName(beta, epoch),
@@ -377,10 +379,22 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	f.holds(t, 300)
 
 	// A next epoch's ledger takes the place of the copy, and one that is too large is not followed.
-	held.large = mirror.MaxEntries + 1
+	held.large = mirror.LeastEntries + 1
 
-	if err := f.follow(t); err == nil {
-		t.Error("followed a ledger without bounds")
+	nodes := []protocol.Node{{Domain: beta, Base: "https://n0"}}
+
+	for bytes, tooLarge := range map[uint64]bool{1: true, 2 << 30: false, 0: false} {
+		f.bytes = bytes
+
+		// Its further entries are nowhere, so one that is not too large is asked for them in vain.
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		err := f.Follow(ctx, beta, epoch, nodes)
+
+		cancel()
+
+		if err == nil || strings.Contains(err.Error(), "too many entries") != tooLarge {
+			t.Errorf("a ledger of over 2^24 entries, with a quota of %d bytes: %v", bytes, err)
+		}
 	}
 
 	f.holds(t, 300)
@@ -577,7 +591,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		{epoch, 7, tree(8), false, true},
 		{epoch, 11, tree(11), false, false},
 		{epoch + 1, 7, tree(7), false, false},
-		{epoch, mirror.MaxEntries + 1, tree(1), false, false},
+		{epoch, mirror.LeastEntries + 1, tree(1), false, false},
 	} {
 		if begins, followed := f.Begins(beta, c.epoch, c.size, c.root); begins != c.begins || followed != c.followed {
 			t.Errorf("a tree of %d entries of epoch %d: %t, %t", c.size, c.epoch, begins, followed)
@@ -598,20 +612,20 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 	}
 
 	// A ledger is too large if its nodes say so that answer, and not by the word of one.
-	f.nodes["https://n0"].large = mirror.MaxEntries + 1
+	f.nodes["https://n0"].large = mirror.LeastEntries + 1
 	f.nodes["https://n1"] = newOrigin(10)
 
 	for _, large := range []bool{false, true, false} {
 		f.nodes["https://n1"].large = 0
 		if large {
-			f.nodes["https://n1"].large = mirror.MaxEntries + 2
+			f.nodes["https://n1"].large = mirror.LeastEntries + 2
 		}
 
 		if err := f.follow(t); (err != nil) != large {
 			t.Errorf("it is followed: %v", err)
 		}
 
-		if begins, _ := f.Begins(beta, epoch, mirror.MaxEntries+1, tree(1)); begins != large {
+		if begins, _ := f.Begins(beta, epoch, mirror.LeastEntries+1, tree(1)); begins != large {
 			t.Errorf("a tree of more entries than are followed: %t, want %t", begins, large)
 		}
 	}
@@ -638,7 +652,8 @@ func TestADamagedCopyAccusesNoPeer(t *testing.T) {
 		}
 	}
 
-	if err := f.Compare(beta, epoch, protocol.Node{}, newOrigin(601).note()); err == nil || errors.Is(err, mirror.ErrDiscontinued) {
+	err = f.Compare(beta, epoch, protocol.Node{}, newOrigin(601).note())
+	if err == nil || errors.Is(err, mirror.ErrDiscontinued) {
 		t.Errorf("what another node was shown: %v", err)
 	}
 

@@ -125,7 +125,8 @@ func (p *peerChange) addFlags(cmd *cobra.Command) {
 	flags.Uint64Var(&p.records, flagRecords, 0,
 		"quota of the peer's registrations here, a `NUMBER`; 0 for the node's limits.records_per_peer")
 	flags.Uint64Var(&p.bytes, flagBytes, 0,
-		"quota of the peer's records here in `BYTES`; 0 for the node's limits.bytes_per_peer")
+		"quota of the peer's records here, and of its ledger's copy, in `BYTES`; "+
+			"0 for the node's limits.bytes_per_peer")
 	flags.Uint32Var(&p.ownerShare, flagOwnerShare, 0,
 		"limit each owner to 1/`N` of these quotas; withheld owners count as one; 1 for no limit, 0 for 1/16")
 	flags.DurationVar(&p.maxLifetime, flagMaxLifetime, 0,
