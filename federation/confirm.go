@@ -310,7 +310,7 @@ func (fl *follower) openStated(origin *replica.Origin, typ string, answer protoc
 		case signer != answer.By:
 			return repeated(answer.By, signer)
 		case origin.Distrusts(kid):
-			return errDistrusted
+			return replica.ErrDistrusted
 		}
 
 		return nil

@@ -24,17 +24,18 @@
 // A page arrives by subscription (subscribe.go), pull (pull.go) or gossip (gossip.go). All
 // three bring it to the receiver, which calls one function for each step, in this order:
 //
-//  1. receiver.verify: the gate checks size, header, JSON, origin, key, signature,
-//     format, quota, epoch and time, one code each (rule G6). verifyWithKeys has a page by an
-//     unknown key checked again after the origin's key document was pulled.
-//  2. replica.Origin.Contradicted: a page that contradicts a stored page of the same
+//  1. receiver.check: the gate checks size, header, JSON, origin, key and signature, one
+//     code each (rule G6). verifyWithKeys has a page by an unknown key checked again after
+//     the origin's key document was pulled.
+//  2. replica.Origin.Examine: the rest of the gate, by what is known of the origin: signer,
+//     format, quota, epoch and time. A page that contradicts a stored page of the same
 //     registration and revision convicts its origin (rule E1).
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
-//     from the node that sent the page, for two seconds at most. The record gate checks
-//     that their bytes have the hashes (h, m).
+//     from the node that sent the page, for two seconds at most. Their bytes must have the
+//     hashes (h, m).
 //  4. recordgate.Gate.Open: each record is parsed and compared with its digest.
-//  5. replica.Origin.AcceptPage: one transaction writes the entries, the records, the page
-//     and the watermark; then the index changes (rule G3).
+//  5. replica.Origin.AcceptPage: one transaction (store.ApplyPage) writes the entries, the
+//     records, the page and the watermark; then the index changes (rule G3).
 //
 // receiver.take does all of them for one page. While a stream is pulled, follower.pullOn runs
 // steps 1 to 3, step 4 and step 5 of consecutive pages at the same time, so that both ends

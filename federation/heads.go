@@ -48,6 +48,10 @@ func (rc *receiver) takeHead(ctx context.Context, from replica.Sender, giver pro
 
 func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver protocol.Node, text string) error {
 	verified, err := rc.verifyWithKeys(ctx, from, giver, signed.TypeHead, text)
+	if err == nil {
+		err = verified.origin.Admit(verified.claim)
+	}
+
 	if err != nil {
 		return rc.refuse(from, text, err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
@@ -58,7 +57,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		good, err := recordgate.Read(n, record, "")
+		good, err := readRecord(n, record, "")
 		must(t, err)
 
 		before, rng := b.beta.bytes(t), rand.New(rand.NewPCG(1, 4))
@@ -83,7 +82,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:
-				got, err := recordgate.Read(n, mutated(rng, record), "")
+				got, err := readRecord(n, mutated(rng, record), "")
 				if err == nil && (string(got.Payload) != string(good.Payload) ||
 					!reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
 					t.Fatalf("mutant %d of a record is taken: %+v", i, got)

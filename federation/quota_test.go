@@ -50,7 +50,7 @@ func sizedDocument(n uint64, size int) directory.Document {
 // smallShares lets no owner have more than its part of a small quota.
 func smallShares(t *testing.T) {
 	was := replica.LeastShare
-	replica.LeastShare = replica.Quota{Records: 1, Bytes: 1}
+	replica.LeastShare = store.Quota{Records: 1, Bytes: 1}
 	t.Cleanup(func() { replica.LeastShare = was })
 }
 
@@ -194,7 +194,7 @@ func TestAShareIsOneForBothStreams(t *testing.T) {
 //
 // Requirement: FORM-005
 func TestASmallQuotaMayBeOneOwners(t *testing.T) {
-	for rules, want := range map[[3]uint64]replica.Quota{
+	for rules, want := range map[[3]uint64]store.Quota{
 		{}:                         {Records: 1_000_000 / 16, Bytes: 4 << 30 / 16},
 		{100, 1 << 20}:             {Records: 100, Bytes: 1 << 20},
 		{100_000, 1 << 30}:         {Records: 10_000, Bytes: 64 << 20},

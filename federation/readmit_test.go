@@ -20,7 +20,7 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 	st := o.Mesh.Cur
 
 	var (
-		done replica.Changes
+		done store.Changes
 		err  error
 	)
 	done.State, err = b.beta.store.Change(st.Id, func(t *store.Tx) error {

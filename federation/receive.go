@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,19 +52,19 @@ type receivedPage struct {
 	origin  *replica.Origin
 	from    replica.Sender
 	giver   protocol.Node
-	ahead   replica.Ahead // the position of the stream after the pages before this one
+	lacks   []protocol.RecordName
 	records map[protocol.RecordName]recordgate.Fetched
-	opened  map[directory.RID]recordgate.Opened
+	opened  map[directory.RID]store.Arrival
 	span    span.Span // of the page; the zero Span if the caller of receive ends it
 	err     error
 }
 
 // receive verifies a page, and compares it with those that were accepted: one that convicts its
-// origin is refused (rule E1). It changes no stored data. ahead is the position of the stream after
-// the pages before this one.
+// origin is refused (rule E1). It changes no stored data, and finds the records that are missing. ahead is
+// the position of the stream after the pages before this one.
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
 	ahead replica.Ahead) receivedPage {
-	received := receivedPage{from: from, giver: giver, ahead: ahead}
+	received := receivedPage{from: from, giver: giver}
 
 	err := rc.cfg.Panics.Run(contain.Page, func() error {
 		return span.Do(ctx, span.Verify, func(step span.Span) error {
@@ -73,8 +74,13 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 			}
 
 			received.origin, received.Page = verified.origin, verified.page
+			received.lacks, err = verified.origin.Examine(verified.page, verified.claim, ahead)
 
-			return rc.compare(&received)
+			if two := (*replica.Contradiction)(nil); errors.As(err, &two) {
+				received.lacks, err = rc.accuse(&received, two.Other, ahead)
+			}
+
+			return err
 		})
 	})
 	if err != nil {
@@ -84,14 +90,14 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 	return received
 }
 
-// verifyWithKeys verifies a message. If its key is unknown, it requests the newest key document
-// and verifies the message again. It returns errLate for a pushed message whose key is still
+// verifyWithKeys checks a message. If its key is unknown, it requests the newest key document
+// and checks the message again. It returns errLate for a pushed message whose key is still
 // unknown: the request may not be due yet, or the node asked may not have the newest document
 // itself. Thus a key rotation seldom causes refusals. A message is postponed only once, so
 // that forged messages don't wait long.
 func (rc *receiver) verifyWithKeys(ctx context.Context, from replica.Sender, giver protocol.Node,
 	typ, text string) (verifiedMessage, error) {
-	verified, err := rc.verify(from, typ, text)
+	verified, err := rc.check(from, typ, text)
 	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
 		return verified, err
 	}
@@ -100,7 +106,7 @@ func (rc *receiver) verifyWithKeys(ctx context.Context, from replica.Sender, giv
 		if failed := rc.refreshKeys(ctx, origin, giver); failed != nil {
 			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: origin.Domain, Err: failed}
 		} else {
-			verified, err = rc.verify(from, typ, text)
+			verified, err = rc.check(from, typ, text)
 		}
 	}
 
@@ -116,13 +122,23 @@ type verifiedMessage struct {
 	origin *replica.Origin
 	page   *replica.Page // nil for a head
 	head   *signed.Head  // nil for a page
+	claim  replica.Claim
 }
 
-// verify verifies a page or a head (rule G6): the checks in their order, each with its code. It
-// changes no stored data, and its caller counts refusals. The result names the origin of a refused
-// message too, once that is known. For a pushed message, route has checked the sender's rate and the
-// size before.
+// verify verifies a page or a head (rule G6), by itself and by what is known of its origin.
 func (rc *receiver) verify(from replica.Sender, typ, text string) (verified verifiedMessage, err error) {
+	if verified, err = rc.check(from, typ, text); err == nil {
+		err = verified.origin.Admit(verified.claim)
+	}
+
+	return verified, err
+}
+
+// check is the part of verify that ends with the signature: the checks in their order, each with its code.
+// replica.Origin.Admit has the rest. It changes no stored data, and its caller counts refusals. The result
+// names the origin of a refused message too, once that is known. For a pushed message, route has checked
+// the sender's rate and the size before.
+func (rc *receiver) check(from replica.Sender, typ, text string) (verified verifiedMessage, err error) {
 	limit := protocol.MaxPage
 	if typ == signed.TypeHead {
 		limit = gossip.MaxHead
@@ -173,20 +189,18 @@ func (rc *receiver) verify(from replica.Sender, typ, text string) (verified veri
 
 	_, kid, err := rc.cfg.Keys.Verify(claim.Issuer, typ, text)
 
-	switch {
-	case err != nil:
+	if err != nil {
 		return verified, &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
-	case origin.Distrusts(kid):
-		return verified, &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: errDistrusted}
-	case unsupported != nil:
-		return verified, &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
 	}
+
+	claim.KeyID, claim.Unsupported = kid, unsupported
+	verified.claim = claim
 
 	if page := verified.page; page != nil {
 		page.Text, page.KeyID, page.VerifiedAt = text, kid, time.Now()
 	}
 
-	return verified, origin.Admit(claim)
+	return verified, nil
 }
 
 // parse reads a payload, and returns the members that the gate checks: with ErrUnsupported those up
@@ -235,38 +249,23 @@ func keyCode(err error) protocol.Code {
 	return protocol.CodeSignature
 }
 
-// compare accuses the origin of a page that contradicts an accepted one, and refuses the page.
-func (rc *receiver) compare(received *receivedPage) error {
+// accuse refuses a page that convicts its origin together with an accepted one. If it doesn't, it returns the
+// records that the page lacks.
+func (rc *receiver) accuse(received *receivedPage, other string, ahead replica.Ahead) ([]protocol.RecordName, error) {
 	origin := received.origin
-
-	other, err := origin.Contradicted(received.Page)
-	if err == nil && other != "" &&
-		rc.evidence.accuse(origin, []string{other, received.Text}, origin.Keys.Issued()) {
-		err = &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
+	if rc.evidence.accuse(origin, []string{other, received.Text}, origin.Keys.Issued()) {
+		return nil, &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
 	}
 
-	return err
+	return origin.Lacking(received.Page, ahead)
 }
 
 // prefetch fetches the missing records of an applicable page from the node that sent it, by up to
 // fetchParts requests at once, so that both ends use more than one processor. It changes no stored
 // data.
 func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
-	if received.err != nil {
-		return
-	}
-
-	var names []protocol.RecordName
-
-	err := rc.cfg.Panics.Run(contain.Page, func() (err error) {
-		names, err = received.origin.Wanted(received.Page, received.ahead)
-		return err
-	})
-	if err != nil {
-		received.err = rc.refuse(received.from, received.Text, err)
-	}
-
-	if err != nil || len(names) == 0 {
+	names := received.lacks
+	if received.err != nil || len(names) == 0 {
 		return
 	}
 
@@ -359,7 +358,7 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		var r *store.Record
 
 		err := rc.cfg.Panics.Run(contain.Record, func() (err error) {
-			r, err = recordgate.Read(named, line.Record, header)
+			r, err = readRecord(named, line.Record, header)
 			return err
 		})
 		if err != nil {
@@ -377,6 +376,38 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		header = r.Header
 		got[named] = recordgate.Fetched{Record: r, From: node.Domain, At: time.Now()}
 	})
+}
+
+// readRecord parses a record and compares it with its name. A JWS header equal to header was
+// checked before and isn't checked again; header may be empty.
+func readRecord(name protocol.RecordName, text, header string) (*store.Record, error) {
+	rec, err := signed.ParseRecord(text)
+	if err != nil {
+		return nil, err
+	}
+
+	parts, err := protocol.SplitJWS(rec.JWS)
+	if err != nil {
+		return nil, err
+	}
+
+	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
+		if err := protocol.CheckHeader(parts.Header, signed.TypeRecord); err != nil {
+			return nil, err
+		}
+
+		header = written
+	}
+
+	r := &store.Record{
+		Header: header, Payload: parts.Payload,
+		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
+	}
+	if !r.Is(name) {
+		return nil, errNotNamed
+	}
+
+	return r, nil
 }
 
 // open puts the records of a page through the record gate.
@@ -439,10 +470,10 @@ func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
 }
 
 var (
-	errTooLarge   = errors.New("message too large")
-	errDistrusted = errors.New("other nodes of the domain contradict the node that signed it")
-	errOrigin     = errors.New("origin is not an active peer, or its stream is not followed here")
-	errOffence    = errors.New("origin contradicted itself and is frozen")
+	errTooLarge = errors.New("message too large")
+	errOrigin   = errors.New("origin is not an active peer, or its stream is not followed here")
+	errOffence  = errors.New("origin contradicted itself and is frozen")
+	errNotNamed = errors.New("the bytes don't match the record's hashes")
 
 	// errLate means that a message is to be judged again after a request for the key document.
 	errLate = errors.New("signed by a key that is not known yet")

@@ -18,7 +18,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -150,17 +149,17 @@ func TestARecordHasAHeader(t *testing.T) {
 		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 		record, _, err := b.alpha.recordOf(alpha, beta, n)
 		must(t, err)
-		good, err := recordgate.Read(n, record, "")
+		good, err := readRecord(n, record, "")
 		must(t, err)
 
-		if _, err := recordgate.Read(n, record, good.Header); err != nil {
+		if _, err := readRecord(n, record, good.Header); err != nil {
 			t.Errorf("with the header of the record before: %v", err)
 		}
 
 		for _, bare := range []string{record[strings.Index(record, "."):],
 			"e30" + record[strings.Index(record, "."):]} {
 			for _, before := range []string{"", good.Header} {
-				if _, err := recordgate.Read(n, bare, before); err == nil {
+				if _, err := readRecord(n, bare, before); err == nil {
 					t.Errorf("%.20q is taken behind %q", bare, before)
 				}
 			}

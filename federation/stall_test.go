@@ -13,7 +13,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -262,7 +261,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 
 		state := o.Mesh.Cur.State
 		state.Watermark += 10
-		o.Apply(o.Mesh.Cur, replica.Changes{State: state}, nil)
+		o.Apply(o.Mesh.Cur, store.Changes{State: state}, nil)
 
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)

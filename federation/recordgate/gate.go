@@ -1,6 +1,6 @@
 // Package recordgate validates the records of other domains: the one gate for their bytes.
-// A record's bytes must match the hashes by which it was asked for ([Read]). Then its
-// statement must agree with the digest of its page, and its document must be valid for its
+// A record whose bytes match the hashes by which it was asked for ([Fetched]) must have a
+// statement that agrees with the digest of its page, and a document that is valid for its
 // kind ([Gate.Open]).
 package recordgate
 
@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -29,17 +28,6 @@ type Fetched struct {
 	At   time.Time
 }
 
-// An Opened record is the result of opening a fetched one. Entry is nil if this node can't
-// show the record.
-type Opened struct {
-	Fetched
-	Asked  protocol.RecordName
-	Stored store.StoredRecord
-	Entry  *directory.Entry
-	Format store.Format // of a record that only a later release can open
-	Err    error
-}
-
 // A Gate validates records whose bytes match their names. The document must be valid
 // for its kind, and the statement must agree with its page.
 type Gate struct {
@@ -51,18 +39,18 @@ type Gate struct {
 // Open puts the fetched records through the record gate, outside of any
 // lock or transaction.
 func (g *Gate) Open(ctx context.Context, origin spiffeid.TrustDomain, page *signed.Page,
-	records map[protocol.RecordName]Fetched) map[directory.RID]Opened {
+	records map[protocol.RecordName]Fetched) map[directory.RID]store.Arrival {
 	_, step := span.Start(ctx, span.Open)
 	defer step.End()
 
 	step.Items(len(records))
 
-	all := make([]Opened, len(page.Digests))
+	all := make([]store.Arrival, len(page.Digests))
 	limit.Parallel(len(all), func(i int) {
 		digest := page.Digests[i]
 		if rec, ok := records[protocol.NameOf(digest)]; ok && digest.Live() {
 			name := protocol.NameOf(digest)
-			opened := Opened{Fetched: rec, Asked: name, Stored: rec.Record.Stored(name)}
+			opened := store.Arrival{Asked: name, Stored: rec.Record.Stored(name), From: rec.From, At: rec.At}
 
 			opened.Entry, opened.Err = g.OpenEntry(contain.Record, origin, page.Epoch, digest, rec.Record,
 				kinds.Project)
@@ -74,9 +62,9 @@ func (g *Gate) Open(ctx context.Context, origin spiffeid.TrustDomain, page *sign
 		}
 	})
 
-	out := make(map[directory.RID]Opened, len(records))
+	out := make(map[directory.RID]store.Arrival, len(records))
 	for i, rec := range all {
-		if rec.Record != nil {
+		if rec.Stored != nil {
 			out[page.Digests[i].RID] = rec
 		}
 	}
@@ -167,37 +155,3 @@ var ErrRecord = errors.New("the record differs from its page")
 
 // ErrOwnIdentity means that a record of another domain names an identity of this one.
 var ErrOwnIdentity = errors.New("a record of a peer names an identity of this domain as owner or registrant")
-
-var errNotNamed = errors.New("the bytes don't match the record's hashes")
-
-// Read parses a record and compares it with its name. A JWS header equal to header was
-// checked before and isn't checked again; header may be empty.
-func Read(name protocol.RecordName, text, header string) (*store.Record, error) {
-	rec, err := signed.ParseRecord(text)
-	if err != nil {
-		return nil, err
-	}
-
-	parts, err := protocol.SplitJWS(rec.JWS)
-	if err != nil {
-		return nil, err
-	}
-
-	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
-		if err := protocol.CheckHeader(parts.Header, signed.TypeRecord); err != nil {
-			return nil, err
-		}
-
-		header = written
-	}
-
-	r := &store.Record{
-		Header: header, Payload: parts.Payload,
-		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
-	}
-	if !r.Is(name) {
-		return nil, errNotNamed
-	}
-
-	return r, nil
-}

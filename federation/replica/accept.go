@@ -1,10 +1,10 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -24,13 +24,15 @@ type Sender struct {
 	Again  bool // it was postponed once (putAside)
 }
 
-// A Claim holds the members that Origin.Admit checks, of a page or a head.
+// A Claim holds what Origin.Admit checks of a page or a head.
 type Claim struct {
-	Issuer   spiffeid.TrustDomain
-	Aud      directory.Audience
-	Epoch    uint64
-	IssuedAt int64
-	Digests  int
+	Issuer      spiffeid.TrustDomain
+	Aud         directory.Audience
+	Epoch       uint64
+	IssuedAt    int64
+	Digests     int
+	KeyID       string
+	Unsupported error // the message has a format that this release can't read
 }
 
 // A Page is one that passed the gate; accept has the last word (G3).
@@ -39,6 +41,11 @@ type Page struct {
 	Text       string
 	KeyID      string
 	VerifiedAt time.Time
+}
+
+// Stream returns the name of the stream that p is of.
+func (p *Page) Stream() store.StreamID {
+	return store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch}
 }
 
 // Last reports whether the node has no page behind p. A link of a relay's chain says
@@ -51,11 +58,45 @@ type Pushed struct {
 	Msg  string
 }
 
-// Admit is the rest of the gate, after the signature: rate, epoch and time. A message from
+// Examine is the rest of the gate for a page (Admit), and compares the page with its stream. It returns the
+// names of the records to fetch (Lacking). The error is a Contradiction if an accepted page convicts the origin.
+func (o *Origin) Examine(page *Page, claim Claim, done Ahead) ([]protocol.RecordName, error) {
+	if err := o.Admit(claim); err != nil {
+		return nil, err
+	}
+
+	// Digests after the stream's watermark can't be compared; those are nearly all.
+	if mark, _, _ := o.fits(page, done); len(page.Digests) > 0 && page.Digests[0].Revision <= mark {
+		if other, err := o.Contradicted(page); err != nil {
+			return nil, err
+		} else if other != "" {
+			return nil, &Contradiction{Other: other}
+		}
+	}
+
+	return o.Lacking(page, done)
+}
+
+// A Contradiction reports that a page differs from an accepted one on the same registration and revision.
+type Contradiction struct {
+	Other string // the accepted page
+}
+
+// Error implements error.
+func (c *Contradiction) Error() string { return "page contradicts an accepted one" }
+
+// Admit is the rest of the gate, after the signature: signer, format, rate, epoch and time. A message from
 // the future is detected by a clock that the origin's own messages don't advance. Otherwise
 // a thief of a key could advance the clock page by page, and all of the origin's
 // registrations would appear expired.
 func (o *Origin) Admit(claim Claim) error {
+	switch {
+	case o.Distrusts(claim.KeyID):
+		return &protocol.Refusal{Code: protocol.CodeDistrusted, Origin: claim.Issuer, Err: ErrDistrusted}
+	case claim.Unsupported != nil:
+		return &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: claim.Unsupported}
+	}
+
 	now := o.base.Now()
 
 	// The origin's newest word on the time confirms a step of this machine's clock (rule T2). An older
@@ -72,7 +113,7 @@ func (o *Origin) Admit(claim Claim) error {
 	cost := float64(claim.Digests)
 	switch {
 	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
-		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
+		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: store.ErrQuota}
 	case claim.Epoch < newest:
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
 	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
@@ -85,57 +126,46 @@ func (o *Origin) Admit(claim Claim) error {
 	return nil
 }
 
-// Wanted returns the names of the records to fetch for a page: those that are missing, if the page will
-// be applicable once the stream has reached done. Of a full stream these are records that replace others.
-func (o *Origin) Wanted(page *Page, done Ahead) (names []protocol.RecordName, err error) {
-	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
-	full, apt := o.fits(page, id, done)
+// Distrusts reports whether the word of a key's node is not taken, because other nodes of the origin
+// contradict it.
+func (o *Origin) Distrusts(kid string) bool {
+	if !o.Doubts.some.Load() {
+		return false
+	}
 
+	return o.Doubts.distrusts(o.NodeOf(kid), time.Now())
+}
+
+// Lacking returns the names of the records to fetch for a page: those that are missing, if the page will
+// be applicable once the stream has reached done. Of a full stream these are records that replace others.
+func (o *Origin) Lacking(page *Page, done Ahead) ([]protocol.RecordName, error) {
+	_, room, apt := o.fits(page, done)
 	if !apt {
 		return nil, nil
 	}
 
-	now := o.Shown.Index.Clock.Now()
-	lacking := slices.DeleteFunc(slices.Clone(page.Digests), func(digest signed.Digest) bool {
-		return !digest.Live() || Freed(digest.Deadline, now)
-	})
-
-	// A stream that the page begins isn't on disk yet, and lacks them all.
-	err = o.Store.Read(id, func(t *store.Tx) (err error) {
-		lacking, err = t.Lacking(lacking, full)
-		return err
-	})
-
-	for _, digest := range lacking {
-		names = append(names, protocol.NameOf(digest))
-	}
-
-	return names, err
+	return o.Store.Lacking(page.Stream(), page.Digests, room.Full(store.Usage{}), o.Shown.Index.Clock.Now())
 }
 
-// fits reports whether the page of a stream will be applicable once the stream has reached done
-// (apt). full reports that nothing can be added to the stream.
-func (o *Origin) fits(page *Page, id store.StreamID, done Ahead) (full, apt bool) {
+// fits reports whether a page will be applicable once its stream has reached done (apt), and the watermark and
+// the room of the stream.
+func (o *Origin) fits(page *Page, done Ahead) (mark uint64, room store.Room, apt bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	feed := o.FeedOf(page.Audience)
-
-	st := feed.existing(page.Epoch)
-	if st == nil {
-		if page.Epoch < feed.Newest().Id.Epoch {
-			return false, false
-		}
-
-		st = newStream(id) // which the page begins
+	if page.Epoch < feed.Newest().Id.Epoch && feed.existing(page.Epoch) == nil {
+		return 0, room, false
 	}
 
-	mark := st.State.Watermark
+	// A new epoch begins with the page.
+	st := cmp.Or(feed.existing(page.Epoch), &Stream{Id: page.Stream()})
+	mark = st.State.Watermark
 
 	// During a pull, the page may continue pages of its epoch that are still on their way to the disk.
 	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
 
-	return o.full(st, store.Usage{}), apt
+	return mark, o.room(st), apt
 }
 
 // Ahead is the position of a stream after the pages under way are applied; zero if no page
@@ -146,7 +176,7 @@ type Ahead struct{ Epoch, Watermark uint64 }
 // records are those that were fetched for the page; the others are asked for later. It returns
 // store.ErrStalled if the page can't be written now: it is pulled again once the disk answers.
 func (o *Origin) AcceptPage(ctx context.Context, page *Page,
-	records map[directory.RID]recordgate.Opened) (code protocol.Code, err error) {
+	records map[directory.RID]store.Arrival) (code protocol.Code, err error) {
 	defer Wake(o.Kick)
 
 	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
@@ -167,7 +197,7 @@ func (o *Origin) AcceptPage(ctx context.Context, page *Page,
 // acceptPage applies a verified page to its stream (rule G3): one transaction on disk, then the
 // index. Pages that are old or leave a gap change nothing.
 func (o *Origin) acceptPage(ctx context.Context, page *Page,
-	records map[directory.RID]recordgate.Opened) (protocol.Code, error) {
+	records map[directory.RID]store.Arrival) (protocol.Code, error) {
 	if err := o.change.Lock(o.Store); err != nil {
 		return "", err
 	}
@@ -186,6 +216,7 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 	}
 
 	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
+	o.noteUnkept(changes.Effects)
 
 	_, step := span.Start(ctx, span.Index)
 	o.Apply(st, changes, page)
@@ -265,190 +296,31 @@ func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 	return feed.next, nil
 }
 
-// writePage writes a page in one transaction, so that it is accepted whole or not at all.
-// The caller holds change.
+// writePage writes a page to disk. The caller holds change.
 func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
-	opened map[directory.RID]recordgate.Opened) (Changes, error) {
+	records map[directory.RID]store.Arrival) (store.Changes, error) {
+	key, err := directory.ParseHash(page.KeyID)
+	if err != nil {
+		return store.Changes{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
+	}
+
 	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed.
-	floor := o.Shown.Index.Clock.Now()
+	fresh := &store.NewPage{
+		Page: page.Page, Text: page.Text, Key: key, VerifiedAt: page.VerifiedAt, Records: records, Room: o.room(st),
+		Entries: uint64(o.Cfg.Quota), Now: o.Shown.Index.Clock.Now(),
+	}
 
 	// A repeated pull doubles the limit, because entries that the origin no longer announces stay
 	// until the end of the pull.
-	limit := uint64(o.Cfg.Quota)
 	if st.RepullSince > 0 {
-		limit *= 2
+		fresh.Entries *= 2
 	}
 
-	return span.Get(ctx, span.Store, func() (Changes, error) {
-		return o.write(st, func(t *store.Tx) (effects []effect, err error) {
-			for _, d := range page.Digests {
-				effect, err := o.applyDigest(st, t, page, d, opened[d.RID], floor)
-				if err != nil {
-					return nil, err
-				}
-
-				effects = append(effects, effect)
-			}
-
-			// A page that adds no entry passes even over the limit. Otherwise no removal could arrive after the
-			// limit was lowered.
-			if t.State.Live > limit && t.State.Live > st.State.Live {
-				return nil, &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
-			}
-
-			t.State.Watermark = page.To
-			if err := t.AddPage(page.Page, page.Text); err != nil {
-				return nil, err
-			}
-
-			return effects, t.SaveOrigin(o.Domain, o.saved(floor))
-		})
-	})
-}
-
-// write changes a stream on disk in one transaction. Apply is to repeat the effects in memory. The caller
-// holds change.
-func (o *Origin) write(st *Stream, change func(*store.Tx) ([]effect, error)) (done Changes, err error) {
-	done.State, err = o.Store.Change(st.Id, func(t *store.Tx) (err error) {
-		done.effects, err = change(t)
-		done.Delta, done.owners = t.Delta, t.Owners
-
-		return err
-	})
-
-	return done, err
-}
-
-// commit changes a stream on disk and then in memory. The caller holds change.
-func (o *Origin) commit(st *Stream, change func(*store.Tx) ([]effect, error)) error {
-	done, err := o.write(st, change)
-	if err == nil {
-		o.Apply(st, done, nil)
+	if o.Mesh.Cur != nil {
+		fresh.Shown = o.Mesh.Cur.Id.Epoch
 	}
 
-	return err
-}
-
-// isKnown reports whether a digest announces the stored entry. held is nil if there is no entry. An
-// origin may still announce an entry that this node has freed.
-func isKnown(held *store.Entry, digest signed.Digest, now time.Time) bool {
-	if held == nil {
-		return !digest.Live() || Freed(digest.Deadline, now)
-	}
-
-	return digest.Live() && agree(held.Digest(digest.RID), digest)
-}
-
-// applyDigest writes one digest. The entry that it leaves in force is shown once
-// its record is here (federation.md, "Records on demand").
-func (o *Origin) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec recordgate.Opened,
-	now time.Time) (effect, error) {
-	old, err := t.Get(digest.RID)
-	if err != nil {
-		return effect{}, err
-	}
-
-	// Most such digests are known: a gossiped page repeats those of pages before it.
-	// Any other digest changes a part of the stream that a second node has confirmed. That part is confirmed
-	// again (rule S14).
-	if digest.Revision <= t.Confirmed() && !isKnown(old, digest, now) {
-		if err := t.Confirm(digest.Revision - 1); err != nil {
-			return effect{}, err
-		}
-	}
-
-	if !digest.Live() || Freed(digest.Deadline, now) {
-		gone := effect{digest: digest}
-		if old != nil {
-			gone.ended = old.Deadline
-		}
-
-		return gone, t.Remove(digest.RID, old)
-	}
-
-	kid, err := directory.ParseHash(page.KeyID)
-	if err != nil {
-		return effect{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
-	}
-
-	held := &store.Entry{Revision: digest.Revision, H: digest.H, M: digest.M, Deadline: digest.Deadline,
-		Lifetime: digest.Lifetime, Key: kid, CheckedAt: page.VerifiedAt.UnixMilli()}
-
-	// A renewal names the same record, so the record and its state stay. Only a missing record is taken from
-	// the page.
-	if old != nil && old.Name() == held.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
-		held.At = old.At
-		held.From = old.From
-		held.Record = old.Record
-		held.Place = old.Place
-		held.Format = old.Format
-		held.Owner, held.Size = old.Owner, old.Size
-
-		return effect{digest: digest, renew: held, missing: held.Record == store.RecordMissing}, t.Put(digest.RID, old,
-			held)
-	}
-
-	if rec.Asked != held.Name() { // the page names its registration twice, and it is the other one's
-		rec = recordgate.Opened{}
-	}
-
-	e := effect{digest: digest, missing: rec.Record == nil}
-	switch {
-	case rec.Record != nil:
-		if e.entry, err = o.keep(st, t, old, held, rec); err != nil {
-			return e, err
-		}
-	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta),
-		o.missingRoom(st, t.Delta) <= 0:
-		// The record isn't requested, so that a peer can't make this node fetch records that it has to drop.
-		// Even a full stream accepts one in place of another.
-		e.missing = false
-		o.overQuota(held)
-	}
-
-	return e, t.Put(digest.RID, old, held)
-}
-
-// keep writes a record that arrived and completes held. It returns the entry to show or nil. A
-// refused record isn't requested again, because all holders have the same bytes by that
-// name. A record that exceeds a quota isn't requested again until there is room. The record
-// that it replaces counts as room.
-func (o *Origin) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) (*directory.Entry,
-	error) {
-	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
-	if rec.Err != nil {
-		held.Record = store.RecordRefused
-
-		code := protocol.CodeRecord
-		if errors.Is(rec.Err, recordgate.ErrOwnIdentity) {
-			code = protocol.CodeOwnerForeign
-		}
-
-		o.Counted(code)
-
-		if o.Refusals.Lines.Allow(code, rec.From) {
-			o.Cfg.Logger.Warn("refused a record", "origin", o.Domain.Name(), "h", held.H.String(), "err", rec.Err)
-		}
-
-		return nil, nil
-	}
-
-	// Both stay in the entry if its record doesn't fit: reserve needs them to see when it does.
-	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(rec.Stored.Size())
-	if !o.hasRoom(st, t, old, held) {
-		o.overQuota(held)
-		return nil, nil
-	}
-
-	held.Format = rec.Format
-
-	return o.Shown.describe(rec.Entry, st.Id.Audience, held), t.PutRecord(held, rec.Stored)
-}
-
-// overQuota notes that there is no room for an entry's record.
-func (o *Origin) overQuota(h *store.Entry) {
-	h.Record = store.RecordOverQuota
-	o.Counted(protocol.CodeQuota)
+	return span.Get(ctx, span.Store, func() (store.Changes, error) { return o.Store.ApplyPage(st.Id, fresh) })
 }
 
 // Counted counts a message of the origin, and returns its code.
@@ -457,49 +329,61 @@ func (o *Origin) Counted(c protocol.Code) protocol.Code {
 	return c
 }
 
-// Apply repeats the effects of a disk transaction in memory. If page isn't nil, the feed's
+// Apply repeats the effects of a disk transaction in the index and in memory. If page isn't nil, the feed's
 // progress becomes visible to readers at the same moment. A stream that isn't shown yet
 // changes no index. The caller holds change.
-func (o *Origin) Apply(st *Stream, done Changes, page *Page) {
+func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 	feed := o.FeedOf(st.Id.Audience)
 
 	// The alternatives come from disk, so they are read before mu is taken.
 	var twice alternatives
-	if st == feed.Cur {
-		twice = o.alternativesTo(feed, done.effects)
+	if st == feed.Cur && o.isDouble(feed) {
+		twice = o.alternativesTo(feed, done.Effects)
 	}
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	wasFull := o.missingRoom(st, store.Usage{}) <= 0
-	st.State = done.State
-	st.Used = st.Used.Plus(done.Delta)
-	st.Owners.Absorb(done.owners)
+	if st == feed.Cur {
+		o.Shown.apply(st.Id.Audience, done.Effects, twice)
+	}
+
+	before := o.room(st)
+	st.repeat(done, o.Cfg.Quota, o.Shown.Index.Clock.Now())
+	after := o.room(st)
 	o.reached.Store(nil)
 
 	// Room appears when records are freed, or when the missing ones fall below their bound. Readmit then looks
 	// for records that fit.
-	if done.Delta.Records < 0 || done.Delta.Bytes < 0 || wasFull && o.missingRoom(st, store.Usage{}) > 0 {
+	if done.Delta.Records < 0 || done.Delta.Bytes < 0 ||
+		before.Missing(store.Usage{}) <= 0 && after.Missing(store.Usage{}) > 0 {
 		o.Room.Store(true)
 	}
-
-	for _, effect := range done.effects {
-		if effect.missing {
-			st.Missing.add(effect.digest)
-		} else {
-			st.Missing.remove(effect.digest.RID)
-		}
-	}
-
-	st.noteEnds(done.effects, o.Cfg.Quota, o.Shown.Index.Clock.Now())
 
 	if page != nil {
 		o.progress(feed, st, page)
 	}
+}
 
-	if st == feed.Cur {
-		o.Shown.apply(done.effects, twice)
+// noteUnkept counts the records of a transaction that weren't kept, and logs those that the gate refused.
+func (o *Origin) noteUnkept(effects []store.Effect) {
+	for _, effect := range effects {
+		switch {
+		case effect.Refused != nil:
+			code := protocol.CodeRecord
+			if errors.Is(effect.Refused, recordgate.ErrOwnIdentity) {
+				code = protocol.CodeOwnerForeign
+			}
+
+			o.Counted(code)
+
+			if from, _ := spiffeid.TrustDomainFromString(effect.Held.From); o.Refusals.Lines.Allow(code, from) {
+				o.Cfg.Logger.Warn("refused a record", "origin", o.Domain.Name(), "h", effect.Held.H.String(), "err",
+					effect.Refused)
+			}
+		case !effect.Renewed && effect.Held != nil && effect.Held.Record == store.RecordOverQuota:
+			o.Counted(protocol.CodeQuota)
+		}
 	}
 }
 
@@ -561,10 +445,93 @@ const (
 )
 
 var (
-	errQuota  = errors.New("origin exceeds its announcement quota")
 	errEpoch  = errors.New("epoch is over")
 	errFuture = errors.New("issued in the future; check the clocks")
 
 	ErrUnlisted   = errors.New("the origin does not export to this domain")
 	ErrPeeringEnd = errors.New("the peering has ended")
+	ErrDistrusted = errors.New("other nodes of the domain contradict the node that signed it")
 )
+
+// ownerShare is the divisor of a quota that gives the share of one owner. The import policy
+// of the peering may set another.
+const ownerShare = 16
+
+// LeastShare is the share of a small quota that one owner may always use. It corresponds to
+// the shipped limits on one identity's registrations in its own domain.
+var LeastShare = store.Quota{Records: 10_000, Bytes: 32 << 20}
+
+// Quota returns the bound of all records of the origin.
+func (o *Origin) Quota() store.Quota {
+	rules := &o.Peering.Load().Import
+
+	limit := store.Quota{Records: o.Cfg.Records, Bytes: o.Cfg.Bytes}
+	if rules.Records > 0 {
+		limit.Records = rules.Records
+	}
+
+	if rules.Bytes > 0 {
+		limit.Bytes = rules.Bytes
+	}
+
+	return limit
+}
+
+// OwnerQuota returns the bound of the records of each owner.
+func (o *Origin) OwnerQuota() store.Quota {
+	parts := uint64(o.Peering.Load().Import.OwnerShare)
+	if parts == 0 {
+		parts = ownerShare
+	}
+
+	of := func(whole, least uint64) uint64 {
+		if whole == 0 || parts == 1 {
+			return whole
+		}
+
+		return max(whole/parts, min(whole, least))
+	}
+	all := o.Quota()
+
+	return store.Quota{Records: of(all.Records, LeastShare.Records), Bytes: of(all.Bytes, LeastShare.Bytes)}
+}
+
+// beside returns the stream of the other audience that counts together with st, noStream for
+// none. A new epoch that is gathered beside an old one is counted by itself (rule P3).
+func (o *Origin) beside(st *Stream) *Stream {
+	feed := o.FeedOf(st.Id.Audience)
+
+	other := o.other(feed)
+	switch {
+	case st == feed.next && other.next != nil:
+		return other.next
+	case other.Cur != nil:
+		return other.Cur
+	}
+
+	return noStream
+}
+
+// missingShare is the divisor of a quota of records that gives the number of missing records, and
+// leastMissing is the number that a small quota allows. A peer may announce records that it never
+// delivers, each of which takes memory and is requested again and again (rule S17).
+const (
+	missingShare = 16
+	leastMissing = 4096
+)
+
+// room returns the room of a stream. The caller holds change or mu.
+func (o *Origin) room(st *Stream) store.Room {
+	all, other := o.Quota(), o.beside(st)
+
+	records := all.Records
+	if records == 0 {
+		records = uint64(o.Cfg.Quota)
+	}
+
+	return store.Room{
+		All: all, Each: o.OwnerQuota(),
+		Used: st.Used.Plus(other.Used), Owners: [2]store.Owners{st.Owners, other.Owners},
+		MostMissing: int64(max(leastMissing, records/missingShare)),
+	}
+}

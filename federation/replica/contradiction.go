@@ -14,24 +14,10 @@ import (
 // and revision (evidence E1), or "". Digests after the stream's watermark can't be compared;
 // those are nearly all. It stops without a result when ComparePace is exhausted.
 func (o *Origin) Contradicted(p *Page) (other string, err error) {
-	o.mu.Lock()
-	st := o.FeedOf(p.Audience).existing(p.Epoch)
-
-	var upTo uint64
-	if st != nil {
-		upTo = st.State.Watermark
-	}
-
-	o.mu.Unlock()
-
-	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
-		return "", nil
-	}
-
-	err = o.Store.Read(st.Id, func(t *store.Tx) error {
+	err = o.Store.Read(p.Stream(), func(t *store.Tx) error {
 		var page comparedPage
 		for _, digest := range p.Digests {
-			if digest.Revision > upTo {
+			if digest.Revision > t.State.Watermark {
 				return nil
 			}
 
@@ -41,7 +27,7 @@ func (o *Origin) Contradicted(p *Page) (other string, err error) {
 				return err
 			}
 
-			if held != nil && digest.Live() && agree(held.Digest(digest.RID), digest) {
+			if held != nil && digest.Live() && store.Agree(held.Digest(digest.RID), digest) {
 				continue
 			}
 

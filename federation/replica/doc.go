@@ -6,10 +6,10 @@
 //
 // Origin owns all of it. Its methods stand by subject:
 //
-//	accept.go         the way of a page: admitted, compared with the disk, one transaction, then the index (rule G3)
+//	accept.go         the way of a page: admitted, compared with the disk, one transaction, then the index (rule G3),
+//	                  and the quotas by which it is judged
 //	records.go        records that come later than their page, and entries that expire
 //	backlog.go        missing records
-//	quota.go          bounds of records and bytes, of all owners and of each
 //	readmit.go        requests for records that now fit the quotas
 //	rejudge.go        a changed import policy, applied in steps
 //	streamload.go     streams at a start, a new epoch, and a repeated pull

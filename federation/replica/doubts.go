@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -72,6 +73,8 @@ func (d Doubtful) Verdict() string {
 
 // doubts are the contradictions between an origin's nodes, and the nodes that are distrusted for them.
 type doubts struct {
+	some atomic.Bool // a node is or was distrusted, so that its word has to be judged
+
 	mu         sync.Mutex // guards the fields below
 	reached    map[spiffeid.ID]directory.Position
 	open       map[doubtKey]*doubt
@@ -220,6 +223,7 @@ func (d *doubts) distrust(node Doubtful) {
 	})
 
 	d.distrusted[node.Node] = node
+	d.some.Store(true)
 	d.open = nil
 	delete(d.reached, node.Node)
 }
@@ -278,6 +282,8 @@ func (d *doubts) load(data []byte) error {
 		d.distrusted[node.Node] = node
 	}
 
+	d.some.Store(len(all) > 0)
+
 	return nil
 }
 
@@ -304,12 +310,6 @@ func (d *doubts) list(now time.Time) (all []Doubtful) {
 	slices.SortFunc(all, func(a, b Doubtful) int { return a.Since.Compare(b.Since) })
 
 	return all
-}
-
-// Distrusts reports whether the word of a key's node is not taken, because other nodes of the origin
-// contradict it.
-func (o *Origin) Distrusts(kid string) bool {
-	return o.Doubts.distrusts(o.NodeOf(kid), time.Now())
 }
 
 // distrust refuses the word of a node from now on, and pulls the origin's streams again from the others,

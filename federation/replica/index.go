@@ -102,20 +102,20 @@ func ClippedDeadline(held *store.Entry, most uint32) int64 {
 	return min(held.Deadline, set+int64(most))
 }
 
-// apply repeats the effects of a transaction in the index. twice are the alternatives to those of
-// which the origin's other stream has an entry too. The caller holds mu.
-func (sx *shownIndex) apply(effects []effect, twice alternatives) {
+// apply repeats the effects of a transaction on the stream of an audience. twice are the alternatives to those
+// of which the origin's other stream has an entry too. The caller holds mu.
+func (sx *shownIndex) apply(aud directory.Audience, effects []store.Effect, twice alternatives) {
 	for _, effect := range effects {
-		rid := effect.digest.RID
+		rid := effect.Digest.RID
 		entries, both := twice[rid]
 
 		switch {
 		case both:
 			sx.show(rid, entries...)
-		case effect.renew != nil:
-			sx.renew(rid, effect.renew)
-		case effect.entry != nil:
-			sx.show(rid, effect.entry)
+		case effect.Renewed:
+			sx.renew(rid, effect.Held)
+		case effect.Entry != nil:
+			sx.show(rid, sx.describe(effect.Entry, aud, effect.Held))
 		default:
 			sx.Index.Delete(rid)
 		}

@@ -10,31 +10,26 @@ import (
 
 // A Set holds the domains that have a peering with this one, or data on this disk.
 type Set struct {
-	mu       sync.Mutex // guards the fields below
-	byDomain map[spiffeid.TrustDomain]*Origin
-	moved    chan struct{} // closed when a position moves, or a key document is replaced
+	byDomain sync.Map // *Origin by spiffeid.TrustDomain: each message looks its origin up
+
+	mu    sync.Mutex    // guards the field below
+	moved chan struct{} // closed when a position moves, or a key document is replaced
 }
 
-func NewSet() *Set {
-	return &Set{byDomain: map[spiffeid.TrustDomain]*Origin{}, moved: make(chan struct{})}
-}
+func NewSet() *Set { return &Set{moved: make(chan struct{})} }
 
 // Get returns the origin of a domain, or nil.
 func (s *Set) Get(td spiffeid.TrustDomain) *Origin {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	found, _ := s.byDomain.Load(td)
+	origin, _ := found.(*Origin)
 
-	return s.byDomain[td]
+	return origin
 }
 
 // All returns the origins by name.
-func (s *Set) All() []*Origin {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	all := make([]*Origin, 0, len(s.byDomain))
-	for _, o := range s.byDomain {
-		all = append(all, o)
+func (s *Set) All() (all []*Origin) {
+	for _, origin := range s.byDomain.Range {
+		all = append(all, origin.(*Origin))
 	}
 
 	slices.SortFunc(all, func(a, b *Origin) int { return strings.Compare(a.Domain.Name(), b.Domain.Name()) })
@@ -42,19 +37,9 @@ func (s *Set) All() []*Origin {
 	return all
 }
 
-func (s *Set) Add(origin *Origin) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Set) Add(origin *Origin) { s.byDomain.Store(origin.Domain, origin) }
 
-	s.byDomain[origin.Domain] = origin
-}
-
-func (s *Set) Remove(td spiffeid.TrustDomain) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	delete(s.byDomain, td)
-}
+func (s *Set) Remove(td spiffeid.TrustDomain) { s.byDomain.Delete(td) }
 
 // Changed returns a channel that is closed when any position moves on, or a key document
 // is replaced.

@@ -14,6 +14,20 @@ const (
 	ReadmitBatch  = 256
 )
 
+// A readmission scans a stream, in steps, for entries whose records now fit the quotas. It
+// reserves room for each record that it requests.
+type readmission struct {
+	after    []byte // the key of the last entry that was scanned
+	reserved reservation
+	asked    bool // a requested record may arrive meanwhile
+}
+
+// A reservation is room for records that are asked for again.
+type reservation struct {
+	all    store.Usage
+	owners store.Owners
+}
+
 // newReadmission begins the scan of a stream. It reserves room for the missing records.
 func (o *Origin) newReadmission(st *Stream) *readmission {
 	underWay := int64(st.Missing.Len())
@@ -37,8 +51,12 @@ func (o *Origin) Readmit() error {
 	room, freed := o.Room.Swap(false) && !o.HasEnded(), false
 	for _, feed := range o.Feeds() {
 		st := feed.Cur
-		if st == nil || st.Used.OverQuota == 0 || o.full(st, store.Usage{}) ||
-			o.missingRoom(st, store.Usage{}) <= 0 {
+		if st == nil || st.Used.OverQuota == 0 {
+			continue
+		}
+
+		left := o.room(st)
+		if left.Full(store.Usage{}) || left.Missing(store.Usage{}) <= 0 {
 			continue
 		}
 
@@ -51,7 +69,7 @@ func (o *Origin) Readmit() error {
 			freed = freed || room // also for entries that this scan has passed
 		}
 
-		if err := o.readmitSome(st); err != nil {
+		if err := o.readmitSome(st, left); err != nil {
 			// The scan is given up with its reservations, and the next call begins another.
 			st.Again = nil
 			o.Room.Store(true)
@@ -69,18 +87,18 @@ func (o *Origin) Readmit() error {
 
 // readmitSome takes one step of a stream's readmission. It reads entries outside of a write
 // transaction, which would block the pages of all origins. The caller holds change.
-func (o *Origin) readmitSome(st *Stream) error {
+func (o *Origin) readmitSome(st *Stream, left store.Room) error {
 	again, more := st.Again, true
 
 	var rids []directory.RID
 
-	most := int(min(ReadmitAtOnce, o.missingRoom(st, store.Usage{})))
+	most := int(min(ReadmitAtOnce, left.Missing(store.Usage{})))
 	for looked := 0; more && looked < ReadmitLook && len(rids) < most; looked += ReadmitBatch {
 		var err error
 
 		again.after, more, err = o.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-				if h.Record == store.RecordOverQuota && o.reserve(&again.reserved, st, h) {
+				if h.Record == store.RecordOverQuota && again.reserved.reserve(&left, h) {
 					rids = append(rids, rid)
 				}
 
@@ -94,9 +112,13 @@ func (o *Origin) readmitSome(st *Stream) error {
 	if len(rids) > 0 {
 		again.asked = true
 
-		if err := o.requestAgain(st, rids); err != nil {
+		done, err := o.Store.RequestAgain(st.Id, rids)
+		if err != nil {
 			return err
 		}
+
+		o.Apply(st, done, nil)
+		Wake(o.Kick)
 	}
 
 	if !more {
@@ -112,31 +134,24 @@ func (o *Origin) readmitSome(st *Stream) error {
 	return nil
 }
 
-// requestAgain marks records that exceeded a quota as missing. The caller holds change.
-func (o *Origin) requestAgain(st *Stream, rids []directory.RID) error {
-	defer Wake(o.Kick)
+// reserve reserves room for a record that exceeded a quota before. It reports whether there
+// is room beside earlier reservations. If the record never arrived, its owner and size are
+// unknown, and it counts as one record of one byte.
+func (r *reservation) reserve(left *store.Room, held *store.Entry) bool {
+	needs := store.Usage{Records: 1, Bytes: int64(max(1, held.Size))}
+	if !left.Fits(r.all, needs) {
+		return false
+	}
 
-	return o.commit(st, func(t *store.Tx) (effects []effect, err error) {
-		for _, rid := range rids {
-			old, err := t.Get(rid)
-			if err != nil {
-				return nil, err
-			}
-
-			if old == nil || old.Record != store.RecordOverQuota {
-				continue
-			}
-
-			held := *old
-
-			held.Record = store.RecordMissing
-			if err := t.Put(rid, old, &held); err != nil {
-				return nil, err
-			}
-
-			effects = append(effects, effect{digest: held.Digest(rid), missing: true})
+	if held.Size > 0 {
+		if !left.OwnerFits(held.Owner, r.owners, needs) {
+			return false
 		}
 
-		return effects, nil
-	})
+		r.owners.Add(held.Owner, store.Share{Records: needs.Records, Bytes: needs.Bytes})
+	}
+
+	r.all = r.all.Plus(needs)
+
+	return true
 }

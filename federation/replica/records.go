@@ -34,44 +34,16 @@ func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Di
 		return nil
 	}
 
-	err := o.commit(st, func(t *store.Tx) ([]effect, error) { return o.writeRecords(st, t, opened) })
+	done, err := o.Store.KeepRecords(st.Id, opened, o.room(st))
 	if err != nil {
 		return err
 	}
 
+	o.noteUnkept(done.Effects)
+	o.Apply(st, done, nil)
 	o.Moved()
 
 	return nil
-}
-
-// writeRecords writes records of entries that still lack them.
-func (o *Origin) writeRecords(st *Stream, t *store.Tx, opened map[directory.RID]recordgate.Opened) (effects []effect,
-	err error) {
-	for rid, rec := range opened {
-		held, err := t.Get(rid)
-		if err != nil {
-			return nil, err
-		}
-
-		if held == nil || held.Record != store.RecordMissing || held.Name() != rec.Asked {
-			continue // another page changed it meanwhile
-		}
-
-		was := *held
-
-		entry, err := o.keep(st, t, &was, held, rec)
-		if err != nil {
-			return nil, err
-		}
-
-		if err := t.Put(rid, &was, held); err != nil {
-			return nil, err
-		}
-
-		effects = append(effects, effect{digest: held.Digest(rid), entry: entry})
-	}
-
-	return effects, nil
 }
 
 // Sweep removes entries whose deadline passed at least directory.Skew ago, on disk and in
@@ -122,20 +94,10 @@ func (o *Origin) sweepStream(st *Stream, before int64, limit int) (next int64, e
 
 // removeAll removes entries of a stream, on disk and in the index. The caller holds change.
 func (o *Origin) removeAll(st *Stream, rids []directory.RID) error {
-	return o.commit(st, func(t *store.Tx) (effects []effect, err error) {
-		for _, rid := range rids {
-			old, err := t.Get(rid)
-			if err == nil {
-				err = t.Remove(rid, old)
-			}
+	done, err := o.Store.RemoveAll(st.Id, rids)
+	if err == nil {
+		o.Apply(st, done, nil)
+	}
 
-			if err != nil {
-				return nil, err
-			}
-
-			effects = append(effects, effect{digest: signed.Digest{RID: rid}})
-		}
-
-		return effects, nil
-	})
+	return err
 }

@@ -267,20 +267,23 @@ func (o *Origin) judgeFeed(j *judging) error {
 func (o *Origin) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 	private := feed == &o.Private
 
-	var effects []effect
+	var effects []store.Effect
 	for e := range o.Shown.Index.All() {
 		if e.Received.Private == private && pick(e) {
-			effects = append(effects, effect{digest: signed.Digest{RID: e.RID}})
+			effects = append(effects, store.Effect{Digest: signed.Digest{RID: e.RID}})
 		}
 	}
 
 	// The alternatives come from disk, so they are read before mu is taken.
-	twice := o.alternativesTo(feed, effects)
+	var twice alternatives
+	if o.isDouble(feed) {
+		twice = o.alternativesTo(feed, effects)
+	}
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	for _, e := range effects {
-		o.Shown.show(e.digest.RID, twice[e.digest.RID]...)
+		o.Shown.show(e.Digest.RID, twice[e.Digest.RID]...)
 	}
 }

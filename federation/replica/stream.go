@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -31,6 +30,23 @@ type endedEntry struct {
 	deadline int64  // of the entry, in Unix seconds
 }
 
+// repeat repeats the changes of a transaction in memory.
+func (st *Stream) repeat(done store.Changes, quota int, now time.Time) {
+	st.State = done.State
+	st.Used = st.Used.Plus(done.Delta)
+	st.Owners.Absorb(done.Owners)
+
+	for _, effect := range done.Effects {
+		if effect.Missing() {
+			st.Missing.add(effect.Digest)
+		} else {
+			st.Missing.remove(effect.Digest.RID)
+		}
+	}
+
+	st.noteEnds(done.Effects, quota, now)
+}
+
 // minEnded is the number of ended entries for which a stream has room even if its quota is used up.
 const minEnded = 4096
 
@@ -39,21 +55,21 @@ const minEnded = 4096
 //
 // Ended entries take the room of the quota that live ones leave, so ends by themselves never exceed it, however many
 // an invented one is hidden among. If new entries take that room, ends beyond minEnded are not compared.
-func (st *Stream) noteEnds(effects []effect, quota int, now time.Time) {
+func (st *Stream) noteEnds(effects []store.Effect, quota int, now time.Time) {
 	most := max(minEnded, quota-int(st.State.Live))
 
 	for _, e := range effects {
-		if e.digest.Live() {
-			delete(st.ended, e.digest.RID)
+		if e.Digest.Live() {
+			delete(st.ended, e.Digest.RID)
 			continue
 		}
 
-		noted, again := st.ended[e.digest.RID]
-		noted.revision = max(noted.revision, e.digest.Revision)
-		noted.deadline = cmp.Or(e.ended, noted.deadline)
+		noted, again := st.ended[e.Digest.RID]
+		noted.revision = max(noted.revision, e.Digest.Revision)
+		noted.deadline = cmp.Or(e.Ended, noted.deadline)
 
 		if now.Before(time.Unix(noted.deadline, 0)) && (again || len(st.ended) < most) {
-			st.ended[e.digest.RID] = noted
+			st.ended[e.Digest.RID] = noted
 		}
 	}
 }
@@ -152,47 +168,12 @@ func (f *Feed) Newest() *Stream {
 
 // existing returns the stream of an epoch if there is one.
 func (f *Feed) existing(epoch uint64) *Stream {
-	for _, st := range []*Stream{f.Cur, f.next} {
-		if st != nil && st.Id.Epoch == epoch {
-			return st
-		}
+	switch {
+	case f.Cur != nil && f.Cur.Id.Epoch == epoch:
+		return f.Cur
+	case f.next != nil && f.next.Id.Epoch == epoch:
+		return f.next
 	}
 
 	return nil
-}
-
-// Changes are the results of a transaction on a stream.
-type Changes struct {
-	State   store.State
-	Delta   store.Usage
-	owners  store.Owners // of the delta
-	effects []effect
-}
-
-// An effect is a change of memory that a transaction on disk requires.
-type effect struct {
-	digest  signed.Digest
-	entry   *directory.Entry // to show, if it is admitted; nil to take away
-	renew   *store.Entry     // to carry an entry that is shown on to a later deadline
-	ended   int64            // deadline of the entry that the digest removed; 0 if it removed none
-	missing bool
-}
-
-// A readmission scans a stream, in steps, for entries whose records now fit the quotas. It
-// reserves room for each record that it requests.
-type readmission struct {
-	after    []byte // the key of the last entry that was scanned
-	reserved reservation
-	asked    bool // a requested record may arrive meanwhile
-}
-
-// A reservation is room for records that are asked for again.
-type reservation struct {
-	all    store.Usage
-	owners store.Owners
-}
-
-// Freed reports whether an entry with that deadline is no longer kept (rule T4).
-func Freed(deadline int64, now time.Time) bool {
-	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
 }

@@ -23,7 +23,7 @@ func TestManyEndsHideNone(t *testing.T) {
 		end := signed.Digest{RID: rid, Revision: uint64(all + i), Op: signed.OpEnd}
 		stream.State.Live = uint64(all - 1 - i)
 
-		stream.noteEnds([]effect{{digest: end, ended: now.Add(time.Hour).Unix()}}, all, now)
+		stream.noteEnds([]store.Effect{{Digest: end, Ended: now.Add(time.Hour).Unix()}}, all, now)
 
 		if _, noted := stream.ended[rid]; !noted {
 			t.Fatalf("end %d of %d is not compared", i+1, all)

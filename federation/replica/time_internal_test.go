@@ -2,9 +2,7 @@ package replica
 
 import (
 	"testing"
-	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -30,26 +28,6 @@ func TestAHeadSignedEarlierIsOlder(t *testing.T) {
 	} {
 		if newerHead(&tc.head, last) != tc.newer {
 			t.Errorf("a head %s is newer: %t, want %t", name, !tc.newer, tc.newer)
-		}
-	}
-}
-
-// An entry is kept for Skew after its deadline, so that a page which is announced late can't
-// bring it back (rule T4).
-//
-// Requirement: MESH-009
-func TestEntriesAreFreedAfterTheSkew(t *testing.T) {
-	const deadline = 1_780_000_000
-
-	end := time.Unix(deadline, 0).Add(directory.Skew)
-	for now, want := range map[time.Time]bool{
-		time.Unix(deadline, 0):    false,
-		end.Add(-time.Nanosecond): false,
-		end:                       true,
-		end.Add(time.Hour):        true,
-	} {
-		if Freed(deadline, now) != want {
-			t.Errorf("%s after the deadline it is freed: %t", now.Sub(time.Unix(deadline, 0)), !want)
 		}
 	}
 }

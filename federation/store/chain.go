@@ -10,36 +10,6 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-func (t *Tx) Chain() *bbolt.Bucket { return t.Bucket.Bucket(bucketChains[t.State.Chain]) }
-
-// ChainMost bounds the digests of a chain beyond twice the live entries. Without the bound,
-// an origin that prevents the renewal of the chain could fill the disk despite its quotas.
-const ChainMost = 2 << 20
-
-// AddPage appends an applied page to the chain. A chain that is too long is emptied first;
-// it then serves only receivers that have reached the same position.
-func (t *Tx) AddPage(page *signed.Page, text string) error {
-	if t.State.Listed > 2*t.State.Live+ChainMost {
-		name := bucketChains[t.State.Chain]
-		if err := t.Bucket.DeleteBucket(name); err != nil {
-			return err
-		}
-
-		if _, err := t.Bucket.CreateBucket(name); err != nil {
-			return err
-		}
-
-		t.State.Listed = 0
-	}
-
-	t.State.Listed += Weight(page)
-
-	return putPage(t.Chain(), page, text)
-}
-
-// Weight is the number of digests that a page counts for in a chain, at least 1.
-func Weight(p *signed.Page) uint64 { return uint64(max(1, len(p.Digests))) }
-
 // AddFresh adds a page to the fresh chain.
 func (t *Tx) AddFresh(p *signed.Page, text string) error {
 	return putPage(t.spare(), p, text)
@@ -47,16 +17,6 @@ func (t *Tx) AddFresh(p *signed.Page, text string) error {
 
 // Links returns how many pages the chain has.
 func (t *Tx) Links() uint64 { return t.Chain().Sequence() }
-
-// putPage adds a link to a chain; the bucket's sequence counts them.
-func putPage(chain *bbolt.Bucket, page *signed.Page, text string) error {
-	if _, err := chain.NextSequence(); err != nil {
-		return err
-	}
-
-	return chain.Put(binary.BigEndian.AppendUint64(nil, page.To),
-		Marshal(Page{From: page.From, Listed: Weight(page), JWS: text}))
-}
 
 // PageAfter returns the chain's page that continues from revision since, or nil. The chain
 // has no gap. It begins at 0 unless it grew too long; if it begins after since, there is no

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 // StallAfter is how long one operation may take before the disk counts as stalled.
@@ -252,4 +254,51 @@ func (d *Disk) StalledFor() time.Duration {
 	}
 
 	return time.Since(d.since)
+}
+
+// View runs f in a read transaction. f must not begin another view or change.
+func (s *Store) View(f func(*bbolt.Tx) error) error {
+	return s.Disk.Read(func() error { return s.committed(f) })
+}
+
+func (s *Store) committed(f func(*bbolt.Tx) error) error {
+	s.readers.RLock()
+	defer s.readers.RUnlock()
+
+	return s.db.View(f)
+}
+
+// Update runs f in a transaction that is written as a whole or not at all.
+func (s *Store) Update(f func(*bbolt.Tx) error) error {
+	return s.Disk.Change(func() error { return s.db.Update(f) })
+}
+
+// readTime bounds how long a request waits for a read from disk.
+const readTime = 2 * time.Second
+
+// ReadFor is Store.Read for requests: it returns ErrStalled if the disk doesn't answer in
+// time. f may still be running then, so it must share no variable with its caller.
+func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
+	return within(s.Disk, readTime, func() (found T, err error) {
+		err = s.committed(func(tx *bbolt.Tx) error {
+			t, err := s.openStream(tx, id)
+			if err != nil || t == nil {
+				return err
+			}
+
+			found, err = f(t)
+
+			return err
+		})
+
+		return found, err
+	})
+}
+
+// Within runs an operation of a request, and returns ErrStalled if it takes longer than
+// readTime. The operation may still be running then, so it must share no variable with its
+// caller.
+func (s *Store) Within(operate func() error) error {
+	_, err := within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
+	return err
 }

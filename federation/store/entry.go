@@ -22,10 +22,7 @@ type StreamID struct {
 
 // key sorts an origin's streams together and their epochs ascending.
 func (id StreamID) key() []byte {
-	b := append([]byte(id.Origin.Name()), 0)
-	b = append(append(b, id.Audience.String()...), 0)
-
-	return binary.BigEndian.AppendUint64(b, id.Epoch)
+	return binary.BigEndian.AppendUint64(fmt.Appendf(nil, "%s\x00%s\x00", id.Origin.Name(), id.Audience), id.Epoch)
 }
 
 func parseStreamKey(b []byte) (StreamID, error) {

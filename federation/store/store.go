@@ -43,61 +43,14 @@ type Store struct {
 	Places  places
 }
 
-// View runs f in a read transaction. f must not begin another view or change.
-func (s *Store) View(f func(*bbolt.Tx) error) error {
-	return s.Disk.Read(func() error { return s.committed(f) })
-}
-
-func (s *Store) committed(f func(*bbolt.Tx) error) error {
-	s.readers.RLock()
-	defer s.readers.RUnlock()
-
-	return s.db.View(f)
-}
-
 // awaitReaders waits for the read transactions that are under way.
 func (s *Store) awaitReaders() {
 	s.readers.Lock()
 	s.readers.Unlock() //lint:ignore SA2001 only waits
 }
 
-// Update runs f in a transaction that is written as a whole or not at all.
-func (s *Store) Update(f func(*bbolt.Tx) error) error {
-	return s.Disk.Change(func() error { return s.db.Update(f) })
-}
-
 // File returns the bbolt file itself, for tests that measure it or break it.
 func (s *Store) File() *bbolt.DB { return s.db }
-
-// readTime bounds how long a request waits for a read from disk.
-const readTime = 2 * time.Second
-
-// ReadFor is Store.Read for requests: it returns ErrStalled if the disk doesn't answer in
-// time. f may still be running then, so it must share no variable with its caller.
-func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
-	return within(s.Disk, readTime, func() (found T, err error) {
-		err = s.committed(func(tx *bbolt.Tx) error {
-			t, err := s.openStream(tx, id)
-			if err != nil || t == nil {
-				return err
-			}
-
-			found, err = f(t)
-
-			return err
-		})
-
-		return found, err
-	})
-}
-
-// Within runs an operation of a request, and returns ErrStalled if it takes longer than
-// readTime. The operation may still be running then, so it must share no variable with its
-// caller.
-func (s *Store) Within(operate func() error) error {
-	_, err := within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
-	return err
-}
 
 func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 	path := filepath.Join(dir, "federation.db")
@@ -160,92 +113,6 @@ func begin(tx *bbolt.Tx) error {
 	return meta.Put(KeyVersion, storeVersion)
 }
 
-func (s *Store) openStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
-	bucket := tx.Bucket(bucketStreams).Bucket(id.key())
-	if bucket == nil {
-		return nil, nil
-	}
-
-	t := &Tx{tx: tx, Owners: Owners{}, wiper: &s.wiper, Bucket: bucket, Entries: bucket.Bucket(bucketEntries),
-		Records: bucket.Bucket(bucketRecords), due: bucket.Bucket(bucketDue)}
-	if t.Entries == nil || t.Records == nil || t.due == nil {
-		return nil, ErrStore
-	}
-
-	t.Entries.FillPercent, t.Records.FillPercent, t.due.FillPercent = packed, packed, packed
-	if err := Unmarshal(bucket.Get(keyState), &t.State); err != nil || t.State.Chain > 1 || t.Chain() == nil {
-		return nil, ErrStore
-	}
-
-	return t, nil
-}
-
-func (s *Store) createStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
-	bucket, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
-	if err != nil {
-		return nil, err
-	}
-
-	for _, name := range [][]byte{bucketEntries, bucketRecords, bucketDue, bucketChains[0]} {
-		if _, err := bucket.CreateBucket(name); err != nil {
-			return nil, err
-		}
-	}
-
-	if err := bucket.Put(keyState, Marshal(State{})); err != nil {
-		return nil, err
-	}
-
-	return s.openStream(tx, id)
-}
-
-// Change runs f on a stream and writes the stream's state, in one transaction. It creates
-// the stream if it doesn't exist. It returns the new state.
-func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
-	var (
-		after State
-		moves []move
-	)
-
-	err := s.Update(func(tx *bbolt.Tx) error {
-		t, err := s.openStream(tx, id)
-		if err == nil && t == nil {
-			t, err = s.createStream(tx, id)
-		}
-
-		if err != nil {
-			return err
-		}
-
-		if err := f(t); err != nil {
-			return err
-		}
-
-		after, moves = t.State, t.moves
-
-		return t.Bucket.Put(keyState, Marshal(t.State))
-	})
-	if err == nil {
-		// Only after the commit. A reader before that checks the name at the place, and misses at most a new
-		// record.
-		s.Places.note(id, moves)
-	}
-
-	return after, err
-}
-
-// Read runs f on a stream in a read transaction, if the stream exists.
-func (s *Store) Read(id StreamID, f func(*Tx) error) error {
-	return s.View(func(tx *bbolt.Tx) error {
-		t, err := s.openStream(tx, id)
-		if err != nil || t == nil {
-			return err
-		}
-
-		return f(t)
-	})
-}
-
 // Origins returns the stored state of every origin.
 func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 	all := map[spiffeid.TrustDomain]Origin{}
@@ -298,10 +165,6 @@ func (s *Store) Streams(origin spiffeid.TrustDomain) (all []SavedStream, err err
 	})
 
 	return all, err
-}
-
-func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st Origin) error {
-	return tx.Bucket(bucketOrigins).Put([]byte(td.Name()), Marshal(st))
 }
 
 func (s *Store) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {

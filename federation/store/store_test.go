@@ -91,17 +91,34 @@ func TestLackingNamesTheRecordsToFetchWithAPage(t *testing.T) {
 			must(t, err)
 
 			for full, want := range map[bool]bool{false: c.lacking, true: c.whileIsFull} {
-				err := store.Read(id, func(tx *Tx) error {
-					lacking, err := tx.Lacking([]signed.Digest{{RID: rid, H: c.digest}}, full)
-					if got := len(lacking) == 1; got != want {
-						t.Errorf("requested: %v, full: %v", got, full)
-					}
+				digest := signed.Digest{RID: rid, Op: signed.OpPut, H: c.digest, Deadline: 1}
 
-					return err
-				})
-				must(t, err)
+				lacking, err := store.Lacking(id, []signed.Digest{digest}, full, time.Unix(0, 0))
+				if got := len(lacking) == 1; got != want || err != nil {
+					t.Errorf("requested: %v, full: %v (%v)", got, full, err)
+				}
 			}
 		})
+	}
+}
+
+// An entry is kept for Skew after its deadline, so that a page which is announced late can't
+// bring it back (rule T4).
+//
+// Requirement: MESH-009
+func TestEntriesAreFreedAfterTheSkew(t *testing.T) {
+	const deadline = 1_780_000_000
+
+	end := time.Unix(deadline, 0).Add(directory.Skew)
+	for now, want := range map[time.Time]bool{
+		time.Unix(deadline, 0):    false,
+		end.Add(-time.Nanosecond): false,
+		end:                       true,
+		end.Add(time.Hour):        true,
+	} {
+		if Freed(deadline, now) != want {
+			t.Errorf("%s after the deadline it is freed: %t", now.Sub(time.Unix(deadline, 0)), !want)
+		}
 	}
 }
 

@@ -187,10 +187,10 @@ var All = []Mutant{
 	},
 	{
 		Name:    "entries are freed 60 s early",
-		File:    "federation/replica/stream.go",
+		File:    "federation/store/streamtx.go",
 		Old:     ".Add(directory.Skew))",
 		New:     ")",
-		Package: "federation/replica",
+		Package: "federation/store",
 		Test:    "TestEntriesAreFreedAfterTheSkew",
 	},
 	{
