@@ -157,6 +157,11 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 		Position: func(td spiffeid.TrustDomain) (directory.Position, bool) {
 			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
 		},
+		Claimed:           func(*http.Request) directory.Identity { return directory.Identity{} },
+		CredentialRefused: func(string) {}, CaughtUp: func() bool { return true },
+		Await: func(context.Context, spiffeid.TrustDomain, directory.Position) error {
+			return context.DeadlineExceeded
+		},
 	}
 
 	finder, err := discovery.New(discovery.Config{View: view})

@@ -100,21 +100,18 @@ type Config struct {
 	// without an error is an anonymous caller; an error is an invalid credential.
 	Identify func(*http.Request) (request.Credential, error)
 	// Claimed returns the identity that the token of a request names, without verifying it; zero if
-	// it has no token. If nil, no token is read.
+	// it has no token.
 	Claimed             func(*http.Request) directory.Identity
 	AcceptedCredentials request.AcceptedCredentials
 	// ConsumeProof uses up the proof of a request that is no change but whose effect
 	// outlasts the proof, until the proof can't be shown again (Unix seconds). It fails with
-	// Replayed if the proof was used before, at any node of the domain. Without it, no such
-	// request may have a proof.
+	// Replayed if the proof was used before, at any node of the domain.
 	ConsumeProof func(ctx context.Context, proof directory.Hash, until int64) error
-	// CredentialRefused is called with the reason of a 401 that Identify didn't cause; may
-	// be nil.
+	// CredentialRefused is called with the reason of a 401 that Identify didn't cause.
 	CredentialRefused func(reason string)
 
 	// Freshness. CaughtUp tells whether this node has had everything that its domain had,
-	// once since it was started; until then it answers no default read of its domain. Nil
-	// is yes.
+	// once since it was started; until then it answers no default read of its domain.
 	CaughtUp func() bool
 	// Without returns the domains whose registrations the node does not show, because it is short of
 	// memory; nil is none.
@@ -125,7 +122,7 @@ type Config struct {
 	// Position returns the position of another domain's history at this node.
 	Position func(spiffeid.TrustDomain) (directory.Position, bool)
 	// Await waits until this node has reached a position of any domain's history. It
-	// returns the context's error if that ends first. Nil never waits.
+	// returns the context's error if that ends first.
 	Await func(context.Context, spiffeid.TrustDomain, directory.Position) error
 
 	// Admission.

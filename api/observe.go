@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,9 +90,7 @@ func (r *recorder) WriteHeader(status int) {
 		return
 	}
 
-	if r.status == 0 {
-		r.status = status
-	}
+	r.status = cmp.Or(r.status, status)
 
 	// A slot is for work: a client that reads slowly must not hold one.
 	r.slot.Release()

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"context"
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -78,7 +78,8 @@ type Server struct {
 
 // New returns a server.
 func New(cfg Config) *Server {
-	cfg.setDefaults()
+	cfg.MaxStale = cmp.Or(cfg.MaxStale, DefaultMaxStale)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 
 	domain := domainRegistry{Registry: cfg.Registry, view: cfg.View, own: cfg.Domain}
 	if cfg.AuditLog != nil {
@@ -245,53 +246,6 @@ func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.surfaces.watch.Drain()
 	s.surfaces.audit.Drain()
-}
-
-// setDefaults fills in the optional fields.
-func (cfg *Config) setDefaults() {
-	if cfg.MaxStale == 0 {
-		cfg.MaxStale = DefaultMaxStale
-	}
-
-	if cfg.Service == nil {
-		cfg.Service = func(spiffeid.TrustDomain) string { return "" }
-	}
-
-	if cfg.Identify == nil {
-		cfg.Identify = func(*http.Request) (request.Credential, error) { return request.Credential{}, nil }
-	}
-
-	if cfg.Claimed == nil {
-		cfg.Claimed = func(*http.Request) directory.Identity { return directory.Identity{} }
-	}
-
-	if cfg.ConsumeProof == nil {
-		cfg.ConsumeProof = func(context.Context, directory.Hash, int64) error {
-			return directory.Refuse(directory.Unavailable, "this node can't record proofs. Use a client certificate")
-		}
-	}
-
-	if cfg.CredentialRefused == nil {
-		cfg.CredentialRefused = func(string) {}
-	}
-
-	if cfg.Position == nil {
-		cfg.Position = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
-	}
-
-	if cfg.CaughtUp == nil {
-		cfg.CaughtUp = func() bool { return true }
-	}
-
-	if cfg.Await == nil {
-		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error {
-			return context.DeadlineExceeded
-		}
-	}
-
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
 }
 
 // DefaultMaxStale is how long after the leader was last heard default reads are still

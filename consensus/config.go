@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,13 +12,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Subject is a registration for which policy decides grants.
@@ -198,13 +200,9 @@ func (t Timing) withDefaults() Timing {
 		}
 	}
 
-	if t.SnapshotEvery == 0 {
-		t.SnapshotEvery = timing.SnapshotEvery
-	}
+	t.SnapshotEvery = cmp.Or(t.SnapshotEvery, timing.SnapshotEvery)
 
-	if t.SnapshotBytes == 0 {
-		t.SnapshotBytes = timing.SnapshotBytes
-	}
+	t.SnapshotBytes = cmp.Or(t.SnapshotBytes, timing.SnapshotBytes)
 
 	return t
 }

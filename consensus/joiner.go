@@ -15,11 +15,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A joiner makes this node the member that its configuration says: it asks members until
@@ -356,8 +357,7 @@ func (j *joiner) run() {
 			if err := j.requestJoin(j.life.closing); err != nil {
 				why = j.noteOutside(err)
 
-				var mistake *mistakeError
-				if errors.As(err, &mistake) {
+				if _, ok := errors.AsType[*mistakeError](err); ok {
 					// It is logged already, for each address.
 					why = ""
 				}

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/signed"
-	"golang.org/x/mod/semver"
 )
 
 // A preparer makes commands of requests, as the leader: it completes them with all that
@@ -141,9 +142,7 @@ func (p *preparer) prepareRegister(r *message.Register, forwarded bool) (*state.
 		Lifetime: p.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present,
 		Absent: r.Absent, For: r.For,
 	}
-	if register.Lifetime == 0 {
-		register.Lifetime = directory.DefaultLifetime
-	}
+	register.Lifetime = cmp.Or(register.Lifetime, directory.DefaultLifetime)
 
 	if err := names.Check(register.Agent); err != nil {
 		return nil, err

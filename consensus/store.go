@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // ErrDamaged says that a member's log or snapshots are not as it wrote them. If other
@@ -421,25 +423,19 @@ func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 
 func newStore(cfg Config) (*Store, error) {
 	cfg.Timing = cfg.Timing.withDefaults()
-	if cfg.MaxLifetime == 0 {
-		cfg.MaxLifetime = directory.MaxLifetime
-	}
+	cfg.MaxLifetime = cmp.Or(cfg.MaxLifetime, directory.MaxLifetime)
 
 	if cfg.clock == nil {
 		cfg.clock = cfg.Clock.Wall
 	}
 
-	if cfg.Clock == nil {
-		cfg.Clock = directory.NewCheckedClock(cfg.clock)
-	}
+	cfg.Clock = cmp.Or(cfg.Clock, directory.NewCheckedClock(cfg.clock))
 
 	if cfg.reads.Log == 0 {
 		cfg.reads = state.ReadableVersions()
 	}
 
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 
 	if err := cfg.check(); err != nil {
 		return nil, err // which names the member

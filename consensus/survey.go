@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,10 +10,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // errEmptyDisks says that a domain has no leader because too many of its members have lost their disks.
@@ -259,9 +261,7 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 
 	for _, m := range found {
 		word := s.empty[m.ID]
-		if word == nil {
-			word = own
-		}
+		word = cmp.Or(word, own)
 
 		if word.Empty {
 			continue
@@ -289,9 +289,7 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 
 	// The nodes are sorted, so all of them take the proposal of the same one.
 	first := s.empty[found[0].ID]
-	if first == nil {
-		first = own
-	}
+	first = cmp.Or(first, own)
 
 	return transport.HistoryOf(first.History), nil
 }

@@ -173,8 +173,7 @@ func (e *Error) At(pointer string) *Error {
 
 // ProblemOf returns the problem of err; Internal if err has none.
 func ProblemOf(err error) Problem {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Problem
 	}
 

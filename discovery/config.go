@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -69,9 +70,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Generation = func() uint64 { return 0 }
 	}
 
-	if cfg.PerOwner == 0 {
-		cfg.PerOwner = DefaultPerOwner
-	}
+	cfg.PerOwner = cmp.Or(cfg.PerOwner, DefaultPerOwner)
 
 	return cfg, nil
 }

@@ -58,9 +58,7 @@ func matchedExample(p *directory.Projection, i int, score float64) MatchedExampl
 	example := &p.Examples[i]
 
 	id := example.ID
-	if id == "" {
-		id = "ex-" + strconv.Itoa(i+1) // XU-041
-	}
+	id = cmp.Or(id, "ex-"+strconv.Itoa(i+1)) // XU-041
 
 	return MatchedExample{ID: id, Score: score, Text: example.Text}
 }

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // peers says which domains may send requests to this node, and for which streams, and selects the
@@ -102,17 +103,7 @@ func (ps peers) lists(origin, td spiffeid.TrustDomain) bool {
 		doc, _, _ = ps.cfg.Keys.Keys(origin)
 	}
 
-	if doc == nil {
-		return false
-	}
-
-	for _, listed := range doc.Mesh {
-		if listed == td {
-			return true
-		}
-	}
-
-	return false
+	return doc != nil && slices.Contains(doc.Mesh, td)
 }
 
 // audiences returns the audiences of the own domain's streams: the mesh if its key document lists

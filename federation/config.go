@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
@@ -19,7 +22,6 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Keyring signs as this node and verifies by each origin's newest key document.
@@ -49,8 +51,7 @@ type Config struct {
 	Domain spiffeid.TrustDomain
 	Node   spiffeid.ID
 	// Inside reports whether an identity is of this domain, or of a token issuer that its
-	// configuration calls its own; nil counts the identities of its trust domain alone. No
-	// peer's record may name such an identity.
+	// configuration calls its own. No peer's record may name such an identity.
 	Inside func(directory.Identity) bool
 	// PublicURL is the domain's base URL for the types of problems in answers; if it is
 	// empty, these types are relative.
@@ -64,8 +65,7 @@ type Config struct {
 	// LogKeys returns the keys that may sign checkpoints of an origin's present ledger; nil follows
 	// no ledgers.
 	LogKeys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
-	// Cosigned returns the last checkpoint of a log that the domain has cosigned, empty if there is none; nil is
-	// none.
+	// Cosigned returns the last checkpoint of a log that the domain has cosigned, empty if there is none.
 	Cosigned func(log string) (note string)
 	View     *index.View
 	Peerings func() []directory.Peering // the domain's replicated peerings
@@ -80,7 +80,7 @@ type Config struct {
 	// peering; nil refuses such requests.
 	Farewell func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error
 	// Doubted is called when a node of a peer is distrusted, because other nodes of the peer
-	// contradict it; nil ignores it.
+	// contradict it.
 	Doubted   func(peer spiffeid.TrustDomain, node Doubtful)
 	Verifier  evidence.Verifier // nil disables comparisons and evidence
 	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
@@ -95,8 +95,7 @@ type Config struct {
 	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64
 	// MemoryLimit is how much memory the process may use, in bytes, and MemoryInUse the share of it
-	// that the process needs. Near the limit, the largest origins are not shown. Nil is never short
-	// of memory.
+	// that the process needs. Near the limit, the largest origins are not shown.
 	MemoryLimit int64
 	MemoryInUse func() float64
 
@@ -132,13 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, protocol.MaxWait)
 	}
 
-	if c.Inside == nil {
-		c.Inside = func(id directory.Identity) bool { return id.MemberOf(c.Domain) }
-	}
-
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 
 	if c.Panics == nil {
 		c.Panics = contain.New(c.Logger)
@@ -148,21 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.HeadEvery = 60 * time.Second
 	}
 
-	if c.LongPoll == 0 {
-		c.LongPoll = 30 * time.Second
-	}
-
-	if c.Doubted == nil {
-		c.Doubted = func(spiffeid.TrustDomain, Doubtful) {}
-	}
-
-	if c.Cosigned == nil {
-		c.Cosigned = func(string) string { return "" }
-	}
-
-	if c.MemoryInUse == nil {
-		c.MemoryInUse = func() float64 { return 0 }
-	}
+	c.LongPoll = cmp.Or(c.LongPoll, 30*time.Second)
 
 	if c.Quota <= 0 {
 		c.Quota = 2_000_000

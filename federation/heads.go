@@ -87,8 +87,7 @@ func (rc *receiver) refreshKeys(ctx context.Context, origin *replica.Origin, nod
 
 	err = rc.cfg.Panics.Run(contain.Keys, func() error { return origin.Adopt(text, node.Domain == origin.Domain) })
 
-	var two forked
-	if errors.As(err, &two) {
+	if two, ok := errors.AsType[forked](err); ok {
 		held, other := two.Forked()
 		rc.evidence.accuse(origin, nil, []string{held, other})
 	}

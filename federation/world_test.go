@@ -30,6 +30,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 var (
@@ -328,7 +329,10 @@ func (w *world) open(t testing.TB, dir string, n int, self *model, peers ...dire
 	ring.scheme = w.scheme
 	s := &site{self: self, keys: ring, base: fmt.Sprintf("https://%s-%d.test", self.domain, n)}
 	s.cfg = Config{Domain: self.domain, Node: nodeID(self.domain, n), Dir: dir, Source: self, Keys: s.keys,
-		Peerings: func() []directory.Peering { return peers }, noSync: true, Logger: slog.New(slog.DiscardHandler)}
+		Peerings: func() []directory.Peering { return peers }, noSync: true, Logger: slog.New(slog.DiscardHandler),
+		Inside:  func(id directory.Identity) bool { return id.MemberOf(self.domain) },
+		Doubted: func(spiffeid.TrustDomain, replica.Doubtful) {}, Cosigned: func(string) string { return "" },
+		MemoryInUse: func() float64 { return 0 }}
 	s.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
 		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			return w.roundTrip(s, r)

@@ -231,10 +231,8 @@ func outputOf(r *invoke.Reply, err error) []byte {
 
 	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
 
-	var told *directory.Error
-
 	message := "something went wrong"
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*directory.Error](err); ok {
 		message = told.Error()
 	}
 

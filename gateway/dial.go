@@ -112,9 +112,7 @@ type server struct {
 
 // NewGuard returns a guard. Close ends the connections that it keeps.
 func NewGuard(cfg GuardConfig) *Guard {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 
 	guard := &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
 	guard.permitted.Store(&Permission{cfg.Allow, cfg.Hosts, cfg.Ports, cfg.AnyBundle})

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -89,13 +90,9 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	timeout, most := t.t.Timeout, t.t.MaxBody
-	if timeout == 0 {
-		timeout = t.g.cfg.Timeout
-	}
+	timeout = cmp.Or(timeout, t.g.cfg.Timeout)
 
-	if most == 0 {
-		most = DefaultMaxBody
-	}
+	most = cmp.Or(most, DefaultMaxBody)
 
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, overTime(timeout))
 

@@ -67,8 +67,7 @@ func (x *exchange) silence(err error) error {
 		return *last
 	}
 
-	var over *Refusal
-	if errors.As(context.Cause(x.ctx), &over) {
+	if over, ok := errors.AsType[*Refusal](context.Cause(x.ctx)); ok {
 		return over
 	}
 

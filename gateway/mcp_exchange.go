@@ -125,8 +125,7 @@ func (x *exchange) lost() bool { return x.missing.Load() || !x.sent.Load() }
 // failed returns why nothing came of the exchange. Its session is not used again,
 // unless the gateway itself had nothing sent.
 func (x *exchange) failed(err error) error {
-	var told *directory.Error
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*directory.Error](err); ok {
 		return told
 	}
 
@@ -137,8 +136,7 @@ func (x *exchange) failed(err error) error {
 
 // cause returns why an exchange failed.
 func (x *exchange) cause(err error) error {
-	var told *directory.Error
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*directory.Error](err); ok {
 		return told
 	}
 
@@ -146,9 +144,7 @@ func (x *exchange) cause(err error) error {
 		return *last
 	}
 
-	var rpc *jsonrpc.Error
-
-	isRPC := errors.As(err, &rpc)
+	rpc, isRPC := errors.AsType[*jsonrpc.Error](err)
 	if isRPC && rpc.Code == jsonrpc.CodeInvalidParams {
 		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(rpc.Message))
 	}
@@ -163,7 +159,7 @@ func (x *exchange) cause(err error) error {
 	case status != 0:
 		return directory.Refuse(directory.AgentFailed, "the agent answered %d", status)
 	case x.sent.Load(): // and an answer came: else the network's error were the last one
-		told = directory.Refuse(directory.AgentFailed,
+		told := directory.Refuse(directory.AgentFailed,
 			"the agent's answer is not that of an MCP server, or was cut off")
 		told.Err = err
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -237,9 +238,7 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 
 		r = r.Clone(ctx)
-		for name, values := range header {
-			r.Header[name] = values
-		}
+		maps.Copy(r.Header, header)
 
 		if token := gateway.tokens.of(ctx, endpoint); token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -25,9 +26,7 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 			"the agent's endpoint is no URL that can be called: %w", err)
 	}
 
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, header)
 
 	own := i.setHeader(ctx, r.Header)
 

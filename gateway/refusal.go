@@ -36,8 +36,7 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // RuleOf returns the rule that err was refused by; "" if the guard did not
 // refuse.
 func RuleOf(err error) Rule {
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.Rule
 	}
 

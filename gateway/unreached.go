@@ -20,8 +20,7 @@ func (u *unreachedError) Unwrap() error { return u.err }
 
 // notReached returns why a server couldn't be dialled.
 func notReached(err error) error {
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return &unreachedError{"name", err}
 	}
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,7 @@ func (n *Node) wireIdentity(env Env) (err error) {
 // awaitIdentity waits for the SVID of one of the members. Meanwhile the admin listener
 // reports the wait.
 func (n *Node) awaitIdentity(ctx context.Context) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx = cmp.Or(ctx, context.Background())
 
 	// A Workload API may give this process several SVIDs. The node's is the one that members lists.
 	mine := func(id spiffeid.ID) bool { return n.cfg.Member(id) != nil }

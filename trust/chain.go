@@ -42,8 +42,7 @@ func (r *refusal) Error() string { return string(r.reason) + ": " + r.err.Error(
 func (r *refusal) Unwrap() error { return r.err }
 
 func reasonOf(err error) Reason {
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.reason
 	}
 

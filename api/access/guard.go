@@ -316,8 +316,7 @@ func (g *Guard) Unauthenticated(before string, cause error) error {
 		before, g.domain)
 	refused.Err = cause
 
-	var explained *directory.Error
-	if errors.As(cause, &explained) {
+	if explained, ok := errors.AsType[*directory.Error](cause); ok {
 		refused.Detail = explained.Detail
 	}
 

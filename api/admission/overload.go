@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -73,14 +74,10 @@ type Overload struct {
 // NewOverload returns an Overload whose slots are free.
 func NewOverload(cfg OverloadConfig) *Overload {
 	workers := cfg.Workers
-	if workers == 0 {
-		workers = max(minWorkers, workersEach*runtime.GOMAXPROCS(0))
-	}
+	workers = cmp.Or(workers, max(minWorkers, workersEach*runtime.GOMAXPROCS(0)))
 
 	waiting := cfg.Waiting
-	if waiting == 0 {
-		waiting = defaultWaiting
-	}
+	waiting = cmp.Or(waiting, defaultWaiting)
 
 	// Each class may use a part of the slots, so that more important classes find some free.
 	overload := &Overload{

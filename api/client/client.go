@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -156,13 +157,9 @@ const dialTimeout = 5 * time.Second
 
 // newHTTP returns the HTTP client of a Client that was given none.
 func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
+	timeout = cmp.Or(timeout, DefaultTimeout)
 
-	if config == nil {
-		config = &tls.Config{MinVersion: tls.VersionTLS13}
-	}
+	config = cmp.Or(config, &tls.Config{MinVersion: tls.VersionTLS13})
 
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

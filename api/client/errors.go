@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
@@ -67,9 +68,7 @@ type Error struct {
 // Error returns the problem's detail, with the place in the body that it is about.
 func (e *Error) Error() string {
 	text := e.Detail
-	if text == "" {
-		text = fmt.Sprintf("the directory answered %d %s", e.Status, http.StatusText(e.Status))
-	}
+	text = cmp.Or(text, fmt.Sprintf("the directory answered %d %s", e.Status, http.StatusText(e.Status)))
 
 	if e.Pointer != "" {
 		text = strings.TrimSuffix(text, ".") + " (at " + e.Pointer + ")"

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -35,9 +36,7 @@ type InvokeOptions struct {
 // call takes. The gateway validates input and output by the registration's schemas;
 // package contract does it at the caller.
 func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte, opt InvokeOptions) (*Reply, error) {
-	if operation == "" {
-		operation = "invoke" // no operation has this name
-	}
+	operation = cmp.Or(operation, "invoke") // no operation has this name
 
 	q := &request{
 		method:    http.MethodPost,

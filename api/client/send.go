@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -142,9 +143,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 		return err
 	}
 
-	for name, values := range request.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, request.header)
 
 	if c.addresses.wants(time.Now()) {
 		req.Header.Set(wire.HeaderNodes, "?")
@@ -281,13 +280,11 @@ func judge(request *request, err error) verdict {
 		return verdict{leave: true} // its body is spent
 	}
 
-	var refused *Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Error](err); ok {
 		return judgeRefusal(request, refused)
 	}
 
-	var broken *transportError
-	if errors.As(err, &broken) {
+	if broken, ok := errors.AsType[*transportError](err); ok {
 		return verdict{again: !broken.effect || request.repeat == idempotent, leave: true}
 	}
 

@@ -62,8 +62,7 @@ func (h *Handler) find(c *request.Call, ask *ranking.Request) (*ranking.Result, 
 	ask.Strict = ask.Strict || h.Strict
 	result, err := h.Reader.Guard.Rank(c, h.Finder.Find, h.Reader.Guard.Question(c, ask))
 
-	var unsupported *ranking.UnsupportedError
-	if errors.As(err, &unsupported) {
+	if unsupported, ok := errors.AsType[*ranking.UnsupportedError](err); ok {
 		names := strictjson.AppendStrings(nil, unsupported.Names)
 
 		return nil, &problem.Refusal{

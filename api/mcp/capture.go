@@ -35,9 +35,7 @@ func (a *capture) Header() http.Header { return a.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *capture) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
+	a.status = cmp.Or(a.status, status)
 }
 
 // Write implements http.ResponseWriter.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -39,9 +40,7 @@ func writeManual(w io.Writer, session *connect.Session, c *cobra.Command, date t
 	c.InitDefaultHelpFlag()
 
 	description := c.Long
-	if description == "" {
-		description = c.Short
-	}
+	description = cmp.Or(description, c.Short)
 
 	var page strings.Builder
 

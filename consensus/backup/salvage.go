@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,10 +10,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory/index"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A LogEnd is how far a member's log goes. Of several members the one whose end is of the
@@ -132,9 +134,7 @@ func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain, befor
 			return s, LogEnd{meta.Term, meta.Index}, unread, nil
 		}
 
-		if unread == nil {
-			unread = &unreadSnapshots{}
-		}
+		unread = cmp.Or(unread, &unreadSnapshots{})
 
 		unread.behind = max(unread.behind, meta.Index)
 		unread.err = errors.Join(unread.err, fmt.Errorf("the snapshot %s: %w", meta.ID, err))

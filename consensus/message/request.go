@@ -6,9 +6,10 @@ import (
 	"slices"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Request is a validated change with its caller, as a follower hands it to the
@@ -271,8 +272,7 @@ func ReplyOf(out directory.Outcome, err error) *Reply {
 
 	r := &Reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
 
-	var e *directory.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*directory.Error](err); ok {
 		r.Detail, r.Pointer = e.Detail, e.Pointer
 	}
 

@@ -2,13 +2,15 @@ package message
 
 import (
 	"errors"
+
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/history"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Message is a request or answer between members, besides Raft's own messages.
@@ -261,8 +263,7 @@ func (a *RestoreAnswer) Refuse(err error) {
 	refusal := ReplyOf(directory.Outcome{}, err)
 	a.Problem, a.Detail = refusal.Problem, refusal.Detail
 
-	var refused *directory.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*directory.Error](err); ok {
 		for _, fault := range refused.Violations {
 			a.Faults = append(a.Faults, RestoreFault{fault.Pointer, fault.Detail})
 		}

@@ -106,9 +106,7 @@ func (r *Registrations) update(c *Update) (directory.Outcome, error) {
 	}
 
 	entry, lifetime := old.entry, c.Lifetime
-	if lifetime == 0 {
-		lifetime = entry.Lifetime
-	}
+	lifetime = cmp.Or(lifetime, entry.Lifetime)
 
 	if lifetime, err = CapLifetime(lifetime, c.Until, r.history.now); err != nil {
 		return directory.Outcome{}, err
@@ -150,9 +148,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 	entry.Statement = revision
 
 	entry.Unconfirmed = false
-	if entry.Created == 0 {
-		entry.Created = revision
-	}
+	entry.Created = cmp.Or(entry.Created, revision)
 
 	reg := &Registration{
 		entry: *entry, grants: contents.grants, format: contents.format, epoch: r.history.epoch,

@@ -8,6 +8,7 @@
 package contain
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -83,9 +84,7 @@ func (p *Panics) Run(place Place, f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			// Without a counter, the panic is contained and logged all the same.
-			if p == nil {
-				p = &Panics{}
-			}
+			p = cmp.Or(p, &Panics{})
 
 			err = p.note(place, value)
 		}
@@ -128,9 +127,7 @@ func (p *Panics) note(place Place, value any) *Error {
 
 	if p.first(causeOf(place)) {
 		logger := p.logger
-		if logger == nil {
-			logger = slog.Default()
-		}
+		logger = cmp.Or(logger, slog.Default())
 
 		stack := debug.Stack()
 		logger.Error("contained a panic on foreign bytes; the item is left out and the node goes on",

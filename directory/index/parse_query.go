@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strconv"
@@ -65,9 +66,7 @@ type filters struct {
 }
 
 func (f *filters) fail(err error) {
-	if f.err == nil {
-		f.err = err
-	}
+	f.err = cmp.Or(f.err, err)
 }
 
 // texts returns all values of a parameter, in NFC (AD-059).

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -110,9 +111,7 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 	}
 
 	transport := doc.text("preferredTransport")
-	if transport == "" {
-		transport = "JSONRPC"
-	}
+	transport = cmp.Or(transport, "JSONRPC")
 
 	if url := doc.text("url"); url != "" {
 		add(doc.uri("url", url), transport)

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -93,9 +94,7 @@ func project(agent string, k directory.Kind, doc *object) (*directory.Projection
 	}
 
 	projection := kind.project(agent, doc)
-	if projection.Status == "" {
-		projection.Status = directory.StatusActive
-	}
+	projection.Status = cmp.Or(projection.Status, directory.StatusActive)
 
 	return projection, nil
 }

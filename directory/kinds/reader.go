@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,9 +66,7 @@ func (r *reading) refuse(problem directory.Problem, at, format string, args ...a
 	}
 
 	err := directory.Refuse(problem, format, args...).At(at)
-	if r.first == nil {
-		r.first = err
-	}
+	r.first = cmp.Or(r.first, err)
 
 	r.wrong = append(r.wrong, directory.Violation{Pointer: at, Detail: err.Detail})
 }

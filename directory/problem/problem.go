@@ -19,6 +19,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -54,13 +55,11 @@ func (r *Refusal) RetryAfter() int { return cmp.Or(r.Retry, r.Rule().Retry) }
 // Explain returns the refusal in err that a client sees. An error without a known problem is
 // internal, and its cause is for the log alone.
 func Explain(err error) *Refusal {
-	var refusal *Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		return refusal
 	}
 
-	var known *directory.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*directory.Error](err); ok {
 		// A problem without a rule has no status to answer with.
 		if _, ok := rules[known.Problem]; ok {
 			return &Refusal{Err: known, Retry: known.RetryAfter}
@@ -85,9 +84,7 @@ func Explain(err error) *Refusal {
 
 // SetHeader sets the header fields of the answer.
 func (r *Refusal) SetHeader(header http.Header) {
-	for name, values := range r.Header {
-		header[name] = values
-	}
+	maps.Copy(header, r.Header)
 
 	if retry := r.RetryAfter(); retry > 0 {
 		header.Set("Retry-After", strconv.Itoa(retry))

@@ -27,13 +27,11 @@ type Fault struct {
 func Check(raw []byte) *Fault {
 	_, err := Compile(raw)
 
-	var remote *remoteError
-	if errors.As(err, &remote) {
+	if remote, ok := errors.AsType[*remoteError](err); ok {
 		return &Fault{Pointer: remote.pointer, Ref: remote.ref}
 	}
 
-	var wrong *schemaError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*schemaError](err); ok {
 		return &Fault{Pointer: wrong.pointer, Detail: wrong.detail}
 	}
 

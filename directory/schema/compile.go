@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
@@ -55,8 +56,7 @@ func compile(raw []byte) (*Schema, error) {
 
 	doc, err := parse(raw)
 
-	var long *numberError
-	if errors.As(err, &long) {
+	if long, ok := errors.AsType[*numberError](err); ok {
 		return nil, &schemaError{long.at, long.Error()}
 	}
 
@@ -164,9 +164,7 @@ func (c *compiler) subschema(p place, within scope, at string) (*subschema, erro
 	s.resource = r.scope.resource
 
 	// Parents are read before their parts, so the first schema of a resource is its root.
-	if s.resource.root == nil {
-		s.resource.root = s
-	}
+	s.resource.root = cmp.Or(s.resource.root, s)
 
 	return s, r.read()
 }

@@ -52,8 +52,7 @@ func (s *Schema) validate(value []byte, violations int, budget *Budget) ([]direc
 	doc, err := parse(value)
 
 	// A number of too many digits is a fault of the value and not of the schema.
-	var long *numberError
-	if errors.As(err, &long) {
+	if long, ok := errors.AsType[*numberError](err); ok {
 		return []directory.Violation{{Pointer: long.at, Detail: long.Error()}}, nil
 	}
 

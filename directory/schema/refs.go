@@ -165,8 +165,7 @@ func (c *compiler) resolve() error {
 
 		err := c.connect(next)
 
-		var missing *missingError
-		if errors.As(err, &missing) {
+		if _, ok := errors.AsType[*missingError](err); ok {
 			c.out.unusable(fmt.Errorf("%s: refers to %.200q, which the schema lacks", next.pointer, next.text))
 			continue
 		}

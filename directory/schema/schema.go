@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -96,9 +97,7 @@ type resource struct {
 }
 
 func (s *Schema) unusable(err error) {
-	if s.unusableErr == nil {
-		s.unusableErr = err
-	}
+	s.unusableErr = cmp.Or(s.unusableErr, err)
 }
 
 // A span is a range of counts, both ends included.

@@ -127,10 +127,8 @@ func (k *KeyDocument) listed() []byte {
 // Key returns the key of that id, unless it is absent or revoked.
 func (k *KeyDocument) Key(id string) (SigningKey, error) {
 	// A revoked key may still be listed.
-	for _, r := range k.Revoked {
-		if r == id {
-			return SigningKey{}, ErrKeyRevoked
-		}
+	if slices.Contains(k.Revoked, id) {
+		return SigningKey{}, ErrKeyRevoked
 	}
 
 	for _, key := range k.Keys {

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -71,9 +72,7 @@ func semanticError(err *json.SemanticError, text []byte) *Error {
 	var refusal *Error
 
 	name := string(err.JSONPointer)
-	if name == "" {
-		name = "the JSON"
-	}
+	name = cmp.Or(name, "the JSON")
 
 	switch {
 	case errors.Is(err, json.ErrUnknownName):

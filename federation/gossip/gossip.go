@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // A Config configures this node's part in the mesh's gossip (federation.md, "Gossip
@@ -94,9 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("gossip: Advertise: %q: %w", c.Advertise, err)
 	}
 
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 
 	if c.Panics == nil {
 		c.Panics = contain.New(c.Logger)

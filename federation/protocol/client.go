@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Node is one node of a domain, by the base URL of its API.
@@ -190,8 +191,7 @@ func presented(conn net.Conn) *spiffeid.ID {
 // notAnswered is the failure of a request without an answer. Operators read it: it names the node
 // and the cause, without the query of the URL.
 func notAnswered(node Node, err error) error {
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err
 	}
 

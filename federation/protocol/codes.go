@@ -51,8 +51,7 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // CodeOf returns the code that err carries, or "" for an error that is no
 // refusal.
 func CodeOf(err error) Code {
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.Code
 	}
 

@@ -53,9 +53,7 @@ func (b Browser) Browse(ctx context.Context) (found []Found, full bool, err erro
 	}
 
 	logger := b.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 
 	search := &search{found: map[Found]bool{}}
 

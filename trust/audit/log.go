@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -351,9 +352,7 @@ func (a *Log) append(before []logLine, data []byte, now time.Time) error {
 		a.oldest = now
 	}
 
-	if a.from == 0 {
-		a.from = a.chain.number + 1
-	}
+	a.from = cmp.Or(a.from, a.chain.number+1)
 
 	a.size, a.newest, a.chain = a.size+int64(len(block)), now, end
 	a.wake()

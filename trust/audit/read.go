@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -283,17 +284,8 @@ func Selects(q *directory.AuditQuery, line []byte) bool {
 	}
 
 	what := shorten(q.What)
-	if e.Agent == what || e.RID == what || e.Target == what {
-		return true
-	}
 
-	for _, rid := range e.RIDs {
-		if rid == what {
-			return true
-		}
-	}
-
-	return false
+	return e.Agent == what || e.RID == what || e.Target == what || slices.Contains(e.RIDs, what)
 }
 
 func named(identity, who string) bool {

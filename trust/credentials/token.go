@@ -113,10 +113,8 @@ func parseToken(text string) (*token, error) {
 	t := &token{text: text, claims: members[1]}
 
 	header := claims(members[0])
-	for _, name := range steering {
-		if header.has(name) {
-			return nil, refuseToken(ReasonHeader)
-		}
+	if slices.ContainsFunc(steering, header.has) {
+		return nil, refuseToken(ReasonHeader)
 	}
 
 	for name, into := range map[string]*string{"alg": &t.alg, "typ": &t.typ, "kid": &t.kid} {

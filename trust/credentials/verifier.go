@@ -233,8 +233,7 @@ func (c *Verifier) OwnPrefixes() []string {
 
 // ReasonOf returns the label by which an error of Verify is counted.
 func ReasonOf(err error) string {
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		return string(refused.reason)
 	}
 
@@ -243,8 +242,7 @@ func ReasonOf(err error) string {
 
 // Detail returns the text of an error of Verify for the caller.
 func Detail(err error) string {
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		return refused.text
 	}
 

@@ -48,9 +48,7 @@ func (im *importer) crawl(ctx context.Context, source string) ([]*item, error) {
 	}
 
 	// Without --lt, the lease follows the origin's caching: agents that are no longer listed expire.
-	if im.options.Lifetime == 0 {
-		im.options.Lifetime = time.Duration(result.Lease()) * time.Second
-	}
+	im.options.Lifetime = cmp.Or(im.options.Lifetime, time.Duration(result.Lease())*time.Second)
 
 	items := make([]*item, len(result.Agents))
 	for n, agent := range result.Agents {

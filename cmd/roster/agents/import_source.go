@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -71,9 +72,7 @@ func (im *importer) readKeys() error {
 			return err
 		}
 
-		if im.keys == nil {
-			im.keys = &card.Keys{}
-		}
+		im.keys = cmp.Or(im.keys, &card.Keys{})
 
 		if err := im.keys.Add(text); err != nil {
 			return cli.Failed(cli.ExitKey, "cannot use the keys in %s: %w", file, err).

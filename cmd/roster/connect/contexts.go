@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -206,9 +207,7 @@ func (s contextStore) read() (contexts, error) {
 // save adds or replaces one context. The first one becomes the current one.
 func (s contextStore) save(saved contexts, name string, profile Profile) error {
 	saved.All[name] = profile
-	if saved.Current == "" {
-		saved.Current = name
-	}
+	saved.Current = cmp.Or(saved.Current, name)
 
 	return s.write(saved)
 }

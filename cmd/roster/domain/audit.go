@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,9 +238,7 @@ func (r *auditReport) line(node string, line []byte) error {
 	}
 
 	who := entry.Actor
-	if who == "" {
-		who = entry.By
-	}
+	who = cmp.Or(who, entry.By)
 
 	return r.table.PrintRow([]string{
 		cli.FormatMillis(entry.Time), entry.Phase, entry.Action, who, auditSubject(entry), entry.Outcome,

@@ -71,10 +71,8 @@ func (f *file) decrypt(identityFile string) error {
 
 	f.plain, f.size, err = age.DecryptReaderAt(f.disk, info.Size(), identities...)
 
-	var noMatch *age.NoIdentityMatchError
-
 	// Only this error means another key. Any other is a fault of the file.
-	if errors.As(err, &noMatch) {
+	if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
 		return cli.Failed(cli.ExitKey, "no identity in %s decrypts %s", identityFile, f.path).
 			WithHint("The backup is encrypted to other recipients, or its header is damaged.")
 	}

@@ -115,8 +115,7 @@ func salvage(console *cli.Console, path string, enc encryption, cfg config.Confi
 		return err
 	})
 
-	var refused *node.EntryError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*node.EntryError](err); ok {
 		return cli.Failed(cli.ExitFailed, "the log can't be applied: %w", err).
 			WithHint("If no newer release wrote that entry, cut the log before it with --before %d. All writes from "+
 				"it on are lost.", refused.Entry)

@@ -209,9 +209,7 @@ func explainDecision(console *cli.Console, loaded *policy.Policy, question polic
 	}
 
 	decidedBy := strings.Join(output.Policies, " ")
-	if decidedBy == "" {
-		decidedBy = "(no policy permits it; the default is deny)"
-	}
+	decidedBy = cmp.Or(decidedBy, "(no policy permits it; the default is deny)")
 
 	t := cli.Table{Head: []string{"ALLOW", "DECIDED BY"}}
 	t.Add(strconv.FormatBool(decision.Allow), decidedBy)

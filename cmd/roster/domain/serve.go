@@ -177,8 +177,7 @@ func serve(ctx context.Context, session *connect.Session, file string, without [
 	if err != nil {
 		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err)
 
-		var taken *port.InUseError
-		if errors.As(err, &taken) {
+		if taken, ok := errors.AsType[*port.InUseError](err); ok {
 			return failure.WithHint("End the process that listens there, or give another address as %s in %s.",
 				taken.Key, file)
 		}
@@ -267,8 +266,7 @@ func addRecoveryHint(failure *cli.Failure, cause error, cfg *config.Config) *cli
 			"the data from them (docs/runbooks.md#another-state):", cfg.ConsensusDir())
 	}
 
-	var entry *node.EntryError
-	if errors.As(cause, &entry) {
+	if entry, ok := errors.AsType[*node.EntryError](cause); ok {
 		return failure.WithHint("If a newer release wrote the entry, start that one. Otherwise the key of a "+
 			"member may be stolen, or the release has a defect (docs/runbooks.md#rostermembermisconduct). Cut the "+
 			"log before the entry by \"roster snapshot salvage FILE --before %d\" with the configuration of the "+

@@ -91,8 +91,7 @@ func (v *agentVerification) unreachable(at string, err error) error {
 	failure := cli.Failed(cli.ExitUnavailable, "cannot fetch the description of %s from %s: %s", v.id, at,
 		cli.NetworkCause(err))
 
-	var absent *probe.AbsentError
-	if errors.As(err, &absent) {
+	if _, ok := errors.AsType[*probe.AbsentError](err); ok {
 		return cli.Failed(cli.ExitUnavailable, "%s has no description where one is looked for: %s", v.id,
 			cli.FirstLine(err.Error())).
 			WithHint("The agent's server must answer at one of these URLs, without credentials.")

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -195,8 +196,7 @@ func (m *monitor) run(ctx context.Context, all []*follower) error {
 // --timeout, that of a log that could not be read.
 func verdictOf(ctx context.Context, all []*follower, errs []error) error {
 	for _, err := range errs {
-		var broken *brokenError
-		if errors.As(err, &broken) {
+		if broken, ok := errors.AsType[*brokenError](err); ok {
 			return broken.error
 		}
 	}
@@ -292,9 +292,7 @@ func (m *monitor) print(e event) error {
 	log := e.Log
 
 	// Before the first checkpoint, the origin of the log is not known.
-	if log == "" {
-		log = e.Name
-	}
+	log = cmp.Or(log, e.Name)
 
 	return m.table.PrintRow([]string{e.At, e.Event, log, index, detail})
 }

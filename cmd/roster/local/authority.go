@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -138,9 +139,7 @@ Files are not overwritten. --force replaces an SVID of the same identity and its
 				return cli.Usage("invalid PATH %q: %w", args[0], err)
 			}
 
-			if out == "" {
-				out = strings.ReplaceAll(strings.Trim(id.Path(), "/"), "/", "-")
-			}
+			out = cmp.Or(out, strings.ReplaceAll(strings.Trim(id.Path(), "/"), "/", "-"))
 
 			request.Path, request.Cert, request.Key = id.Path(), out+".pem", out+".key"
 

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -84,9 +85,7 @@ func newPlan(dir string, given answers) (*plan, error) {
 		return nil, err
 	}
 
-	if p.publicURL == "" {
-		p.publicURL = p.firstAPI()
-	}
+	p.publicURL = cmp.Or(p.publicURL, p.firstAPI())
 
 	if u, err := url.Parse(p.publicURL); err != nil || u.Host == "" || p.publicURL != "https://"+u.Host {
 		return nil, fmt.Errorf("--public-url: must be https://HOST[:PORT], got %q", p.publicURL)

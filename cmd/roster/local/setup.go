@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -115,9 +116,7 @@ func (i *initialisation) complete() error {
 		}
 	}
 
-	if i.given.trustDomain == "" {
-		i.given.trustDomain = domainOfCA
-	}
+	i.given.trustDomain = cmp.Or(i.given.trustDomain, domainOfCA)
 
 	if i.session.IsInteractive() && !i.nonInteractive {
 		if err := ask(i.session.Stdin, i.session.Stderr, i.questions()); err != nil {
