@@ -110,8 +110,6 @@ func (a *Asker) Run(ctx context.Context) {
 
 		if a.cfg.Ledger.Leads() {
 			a.round(ctx)
-		} else {
-			a.proposal = nil // the new leader makes its own
 		}
 	}
 }
@@ -136,9 +134,6 @@ func (a *Asker) round(ctx context.Context) {
 
 	if a.proposal != nil && note.Origin != a.proposal.note.Origin { // a new epoch
 		a.proposal = nil
-
-		// The ledger of another epoch is another log, for which the known sizes mean nothing.
-		clear(a.asked)
 	}
 
 	a.know(targets)
@@ -150,22 +145,12 @@ func (a *Asker) round(ctx context.Context) {
 	a.collect(ctx, targets)
 }
 
-// know takes up new targets, and drops those that are gone.
+// know takes up new targets.
 func (a *Asker) know(targets []Target) {
-	present := map[string]bool{}
-
 	for _, target := range targets {
-		present[target.Name] = true
-
 		if a.asked[target.Name] == nil {
 			last, _ := a.cfg.Ledger.Cosigned() // a guess; the witness states its own size
 			a.asked[target.Name] = &asked{size: last.Size}
-		}
-	}
-
-	for name := range a.asked {
-		if !present[name] {
-			delete(a.asked, name)
 		}
 	}
 }
@@ -245,13 +230,14 @@ func (a *Asker) collect(ctx context.Context, targets []Target) {
 		return
 	}
 
+	p.lines = merge(p.lines, added)
+
 	// A former leader may have kept cosignatures of this checkpoint.
 	last, kept := a.cfg.Ledger.Cosigned()
 	if last == p.note.Checkpoint {
 		p.lines = merge(kept, p.lines)
 	}
 
-	p.lines = merge(p.lines, added)
 	if last.Size > 0 && last != p.note.Checkpoint && a.cfg.Ledger.Suffices(last, kept) &&
 		!a.cfg.Ledger.Suffices(p.note.Checkpoint, p.lines) {
 		return

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,10 +19,11 @@ import (
 	"github.com/roster-mesh/roster/directory/checkpoint"
 )
 
-// An ownLog is the ledger of an asker. It grows by a leaf whenever it is looked at.
+// An ownLog is the ledger of an asker. It grows by a leaf whenever it is looked at, unless it stands still.
 type ownLog struct {
 	*tree
 	quorum int
+	still  bool
 	kept   checkpoint.Checkpoint
 	lines  string
 	full   []time.Duration // since the start: when a checkpoint with the quorum was kept
@@ -35,7 +37,10 @@ func newOwnLog(quorum int) *ownLog {
 func (l *ownLog) Leads() bool { return true }
 
 func (l *ownLog) Checkpoint() (string, error) {
-	l.grow(1, "")
+	if !l.still {
+		l.grow(1, "")
+	}
+
 	return l.note(len(l.leaves)), nil
 }
 
@@ -81,19 +86,26 @@ type remote struct {
 	*Witness
 	target Target
 	down   bool
-	lies   bool // about the size that it has cosigned
-	hangs  bool // until the caller gives up
-	asked  int
+	away   string // a host of it that doesn't answer
+
+	began   time.Time
+	outages [][2]time.Duration // since began
+	lies    bool               // about the size that it has cosigned
+	hangs   bool               // until the caller gives up
+	asked   int
 }
 
 func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.asked++
 
-	if r.down {
+	since := time.Since(r.began)
+	if r.down || slices.ContainsFunc(r.outages, func(o [2]time.Duration) bool {
+		return o[0] <= since && since < o[1]
+	}) {
 		return nil, errors.New("connection refused")
 	}
 
-	if r.hangs {
+	if r.hangs || req.URL.Host == r.away {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}
@@ -136,8 +148,11 @@ func newRemote(n byte, every time.Duration) *remote {
 // ask runs an asker of the remotes for a time.
 func ask(t *testing.T, log *ownLog, long time.Duration, remotes ...*remote) {
 	t.Helper()
+	run(t, newAsker(log, remotes...), long)
+}
 
-	asker := NewAsker(AskerConfig{
+func newAsker(log *ownLog, remotes ...*remote) *Asker {
+	return NewAsker(AskerConfig{
 		Ledger: log, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Targets: func() (targets []Target) {
 			for _, r := range remotes {
@@ -147,6 +162,10 @@ func ask(t *testing.T, log *ownLog, long time.Duration, remotes ...*remote) {
 			return targets
 		},
 	})
+}
+
+func run(t *testing.T, asker *Asker, long time.Duration) {
+	t.Helper()
 
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
@@ -281,6 +300,105 @@ func TestOneBadWitnessDoesNotStopTheOthers(t *testing.T) {
 
 				if strings.Contains(log.lines, bad.target.Name) {
 					t.Errorf("kept %q", log.lines)
+				}
+			})
+		})
+	}
+}
+
+// A ledger that doesn't grow is cosigned anew, but not each time that a witness may be asked.
+//
+// Requirement: LOG-009
+func TestAnUnchangedLedgerIsCosignedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newOwnLog(1)
+		log.still = true
+
+		r := newRemote(1, 10*time.Second)
+		asker := newAsker(log, r)
+
+		run(t, asker, time.Minute)
+
+		first := log.lines
+
+		run(t, asker, 70*time.Minute)
+
+		if len(log.full) != 3 || log.lines == first {
+			t.Errorf("cosigned at %v: first %q, and last %q", log.full, first, log.lines)
+		}
+
+		// That of the next epoch is another ledger, even if it has as many entries.
+		log.origin = "beta.test/roster/8"
+		r.cfg.Logs.Keys.(*keys).logs[beta] = []checkpoint.VerifierKey{log.vkey()}
+
+		run(t, asker, time.Minute)
+
+		if log.kept.Origin != log.origin {
+			t.Errorf("cosigned is %s", log.kept.Origin)
+		}
+	})
+}
+
+// A new leader's cosignatures of a checkpoint are added to those that the one before has kept.
+//
+// Requirement: LOG-013
+func TestCosignaturesOfTheFormerLeaderCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newOwnLog(2)
+		log.still = true
+		first, second := newRemote(1, 10*time.Second), newRemote(2, 10*time.Second)
+
+		ask(t, log, 20*time.Second, first)
+
+		first.down = true
+
+		ask(t, log, 20*time.Second, first, second)
+
+		if len(log.full) == 0 {
+			t.Errorf("kept %q", log.lines)
+		}
+	})
+}
+
+// A witness is asked at its next node after one that takes all of the time, no sooner than it wants to be asked, and
+// after a failure as soon as if there had been none before its last success.
+//
+// Requirement: LOG-009
+func TestWhenAWitnessIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		every   time.Duration // by its operator; the asker knows of ten seconds
+		away    string
+		outages [][2]time.Duration
+		within  time.Duration // since the last outage, for a cosignature
+		most    int           // questions within 20 minutes
+	}{
+		"one node hangs": {10 * time.Second, "away.example", nil, 20 * time.Second, 130},
+		"limited":        {time.Minute, "", nil, 2 * time.Second, 45},
+		"away twice": {10 * time.Second, "", [][2]time.Duration{
+			{0, 10 * time.Minute}, {16 * time.Minute, 16*time.Minute + 10500*time.Millisecond},
+		}, 35 * time.Second, 90},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := newOwnLog(1)
+				r := newRemote(1, c.every)
+				r.target.Every, r.away, r.outages, r.began = 10*time.Second, c.away, c.outages, log.began
+
+				if c.away != "" {
+					r.target.URLs = append([]string{"http://" + c.away}, r.target.URLs...)
+				}
+
+				ask(t, log, 20*time.Minute, r)
+
+				last := time.Duration(0)
+				if c.outages != nil {
+					last = c.outages[len(c.outages)-1][1]
+				}
+
+				if !slices.ContainsFunc(log.full, func(at time.Duration) bool {
+					return at > last && at <= last+c.within
+				}) || r.asked > c.most {
+					t.Errorf("asked %d times, cosigned at %v", r.asked, log.full)
 				}
 			})
 		})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,23 +44,11 @@ type known struct {
 	contact string
 }
 
-// find returns the log of an origin.
+// find returns the log of an origin. A configured one comes before a peer's.
 func (l *Logs) find(origin string) (log known, ok bool) {
-	for _, log := range l.Outside {
-		if log.Keys[0].Name == origin {
-			return l.configured(log), true
-		}
-	}
-
-	name, _, isLedger := strings.Cut(origin, "/roster/")
-	if !isLedger {
-		return known{}, false
-	}
-
-	for _, peering := range l.Peerings() {
-		if peering.Domain.Name() == name && peering.State == directory.PeeringActive {
-			log, ok = l.ledgerOf(peering.Domain)
-			return log, ok && log.origin == origin
+	for _, log := range slices.Backward(l.all()) {
+		if log.origin == origin {
+			return log, true
 		}
 	}
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"math/bits"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
 	"github.com/roster-mesh/roster/directory/directorytest"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var beta = directorytest.Beta
@@ -109,13 +111,14 @@ func (l *tree) submission(old, size int) string {
 type memory struct {
 	mu    sync.Mutex // guards the fields below
 	taken map[string]Taken
+	here  map[string]Taken // what this member has applied
 	err   error
 }
 
 func (m *memory) Cosigned(origin string) (Taken, uint64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	last, ok := m.taken[origin]
+	last, ok := m.here[origin]
 
 	return last, 1, ok
 }
@@ -134,16 +137,27 @@ func (m *memory) Cosign(_ context.Context, next Next, _ []directory.Hash) (uint6
 
 	now := time.Now()
 	m.taken[next.Origin] = Taken{next.Origin, next.Size, next.Root, next.Note, now.Unix()}
+	m.here[next.Origin] = m.taken[next.Origin]
 
 	return 1, now, nil
 }
 
-func (m *memory) Linearize(context.Context) error { return nil }
+func (m *memory) Linearize(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	if m.err == nil {
+		maps.Copy(m.here, m.taken)
+	}
+
+	return m.err
+}
 
 // keys are those of the peers' ledgers, and the witness's own.
 type keys struct {
 	logs map[spiffeid.TrustDomain][]checkpoint.VerifierKey
 	own  ed25519.PrivateKey
+	err  error
 }
 
 const witnessName = "alpha.test/roster/1/witness/roster/node/n1"
@@ -151,7 +165,7 @@ const witnessName = "alpha.test/roster/1/witness/roster/node/n1"
 func (k *keys) LogKeys(origin spiffeid.TrustDomain) []checkpoint.VerifierKey { return k.logs[origin] }
 
 func (k *keys) Cosign(note *checkpoint.Note, _ uint64, at time.Time) (string, error) {
-	return checkpoint.Cosign(note, witnessName, k.own, at), nil
+	return checkpoint.Cosign(note, witnessName, k.own, at), k.err
 }
 
 func (k *keys) vkey() checkpoint.VerifierKey {
@@ -167,23 +181,27 @@ type fixture struct {
 	keys        *keys
 	ledger      *tree
 	foreign     *tree
+	second      *tree // the ledger by its second key
+	state       directory.PeeringState
 	contradicts []string
 }
 
 func newFixture() *fixture {
 	f := &fixture{
-		store: &memory{taken: map[string]Taken{}}, ledger: newTree("beta.test/roster/7", 40),
-		foreign: newTree("log.example/2026", 40),
-		keys:    &keys{own: ed25519.NewKeyFromSeed(append(make([]byte, 31), 1))},
+		store:  &memory{taken: map[string]Taken{}, here: map[string]Taken{}},
+		ledger: newTree("beta.test/roster/7", 40), second: newTree("beta.test/roster/7", 40),
+		foreign: newTree("log.example/2026", 40), state: directory.PeeringActive,
+		keys: &keys{own: ed25519.NewKeyFromSeed(append(make([]byte, 31), 1))},
 	}
 	f.foreign.key = ed25519.NewKeyFromSeed(append(make([]byte, 31), 2))
-	f.keys.logs = map[spiffeid.TrustDomain][]checkpoint.VerifierKey{beta: {f.ledger.vkey()}}
+	f.second.key = ed25519.NewKeyFromSeed(append(make([]byte, 31), 3))
+	f.keys.logs = map[spiffeid.TrustDomain][]checkpoint.VerifierKey{beta: {f.second.vkey(), f.ledger.vkey()}}
 	f.Witness = New(Config{
 		Store: f.store, Keys: f.keys,
 		Logs: &Logs{
 			Keys: f.keys, Every: 10 * time.Second,
 			Peerings: func() []directory.Peering {
-				return []directory.Peering{{Domain: beta, State: directory.PeeringActive}}
+				return []directory.Peering{{Domain: beta, State: f.state}}
 			},
 			Outside: []Log{{Keys: []checkpoint.VerifierKey{f.foreign.vkey()}, Every: time.Minute,
 				Contact: "log@example"}},
@@ -216,12 +234,14 @@ func (f *fixture) get(path string) *httptest.ResponseRecorder {
 //
 // Requirement: LOG-007, LOG-009
 func TestSubmissionsAreAnsweredAsC2SPSays(t *testing.T) {
-	for _, of := range []func(*fixture) *tree{
-		func(f *fixture) *tree { return f.ledger }, func(f *fixture) *tree { return f.foreign },
+	for every, of := range map[time.Duration]func(*fixture) *tree{
+		10 * time.Second: func(f *fixture) *tree { return f.ledger },
+		time.Minute:      func(f *fixture) *tree { return f.foreign },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			log := of(f)
+			first := ""
 			stranger := newTree("stranger.test/roster/7", 9)
 			forged := *log
 			forged.key = ed25519.NewKeyFromSeed(append(make([]byte, 31), 9))
@@ -270,8 +290,19 @@ func TestSubmissionsAreAnsweredAsC2SPSays(t *testing.T) {
 					t.Errorf("%s: got %q, %v", step.name, got.Body, got.Header())
 				}
 
-				if after, _ := strconv.Atoi(got.Header().Get("Retry-After")); step.status == 429 && after < 1 {
+				after := got.Header().Get("Retry-After")
+				if step.status == 429 && after != strconv.Itoa(int(every/time.Second)-1) {
 					t.Errorf("%s: got %v", step.name, got.Header())
+				}
+
+				switch {
+				case step.status != 200:
+				case first == "":
+					first = got.Body.String()
+
+					time.Sleep(time.Second)
+				case got.Body.String() != first:
+					t.Errorf("%s: cosigned at another time: %s", step.name, got.Body)
 				}
 			}
 
@@ -281,6 +312,80 @@ func TestSubmissionsAreAnsweredAsC2SPSays(t *testing.T) {
 				t.Errorf("a minute later: got %d %s", got.Code, got.Body)
 			}
 		})
+	}
+}
+
+// Each trusted key of a ledger may sign a checkpoint. A forged line of one refuses it, even beside a good one.
+//
+// Requirement: LOG-007
+func TestALedgerOfTwoKeys(t *testing.T) {
+	f := newFixture()
+	_, forged, _ := strings.Cut(f.second.note(8), "\n\n")
+
+	if got := f.post(f.ledger.submission(0, 9) + forged); got.Code != 403 {
+		t.Errorf("a forged line beside a good one: got %d %s", got.Code, got.Body)
+	}
+
+	if got := f.post(f.second.submission(0, 9)); got.Code != 200 {
+		t.Errorf("the second key: got %d %s", got.Code, got.Body)
+	}
+}
+
+// Only an active peer's ledger is cosigned, shown and listed. A foreign log needs no peering.
+//
+// Requirement: LOG-007, LOG-023
+func TestTheLedgerOfAFormerPeerIsNotCosigned(t *testing.T) {
+	for _, state := range []directory.PeeringState{
+		directory.PeeringPending, directory.PeeringFrozen, directory.PeeringTerminated,
+	} {
+		f := newFixture()
+		f.post(f.ledger.submission(0, 9))
+
+		f.state = state
+		sum := sha256.Sum256([]byte(f.ledger.origin))
+
+		if got := f.post(f.ledger.submission(9, 9)); got.Code != 404 {
+			t.Errorf("%s: a submission: got %d %s", state, got.Code, got.Body)
+		}
+
+		if got := f.get("/witness/" + hex.EncodeToString(sum[:]) + "/checkpoint"); got.Code != 404 {
+			t.Errorf("%s: the last checkpoint: got %d %s", state, got.Code, got.Body)
+		}
+
+		if list := f.get(pathList).Body.String(); strings.Contains(list, f.ledger.origin) {
+			t.Errorf("%s: listed in %s", state, list)
+		}
+
+		if got := f.post(f.foreign.submission(0, 9)); got.Code != 200 {
+			t.Errorf("%s: a foreign log: got %d %s", state, got.Code, got.Body)
+		}
+	}
+}
+
+// A member that is behind asks the others before it refuses a submission, or states a size.
+//
+// Requirement: LOG-007
+func TestAMemberThatIsBehindKnowsWhatTheDomainHasTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, size, status int
+		answer            string // the beginning
+	}{
+		"behind the last one": {12, 30, 200, "\u2014 "},
+		"behind an older one": {5, 30, 409, "12\n"},
+		"the first":           {0, 12, 409, "12\n"},
+		"without its domain":  {12, 30, 503, "{"},
+	} {
+		f := newFixture()
+		f.store.taken[f.ledger.origin] = Taken{Origin: f.ledger.origin, Size: 12, Root: f.ledger.checkpoint(12).Root}
+
+		if c.status == 503 {
+			f.store.err = directory.Refuse(directory.Unavailable, "no leader")
+		}
+
+		got := f.post(f.ledger.submission(c.old, c.size))
+		if got.Code != c.status || !strings.HasPrefix(got.Body.String(), c.answer) {
+			t.Errorf("%s: got %d %s", name, got.Code, got.Body)
+		}
 	}
 }
 
@@ -322,8 +427,8 @@ func TestTorchwoodVerifiesWhatWasCosigned(t *testing.T) {
 // Requirement: LOG-023
 func TestTheWitnessedLogsAreListed(t *testing.T) {
 	f := newFixture()
-	want := fmt.Sprintf("logs/v0\n\nvkey %s\nqpd 8640\n\nvkey %s\nqpd 1440\ncontact log@example\n", f.ledger.vkey(),
-		f.foreign.vkey())
+	want := fmt.Sprintf("logs/v0\n\nvkey %s\nqpd 8640\n\nvkey %s\nqpd 8640\n\nvkey %s\nqpd 1440\n"+
+		"contact log@example\n", f.second.vkey(), f.ledger.vkey(), f.foreign.vkey())
 
 	if got := f.get(pathList); got.Body.String() != want || got.Header().Get("Content-Type") != typeText {
 		t.Errorf("got %s", got.Body)
@@ -401,6 +506,17 @@ func TestAWitnessWithoutItsDomainCosignsNothing(t *testing.T) {
 	got := f.post(f.ledger.submission(0, 12))
 	if got.Code != http.StatusServiceUnavailable || strings.Contains(got.Body.String(), witnessName) {
 		t.Errorf("got %d %s", got.Code, got.Body)
+	}
+
+	f.store.err = nil
+
+	for _, f.keys.err = range []error{signed.ErrKeyUnknown, signed.ErrKeyRevoked} {
+		clear(f.store.taken)
+		clear(f.store.here)
+
+		if got := f.post(f.ledger.submission(0, 12)); got.Code != http.StatusServiceUnavailable {
+			t.Errorf("%v: got %d %s", f.keys.err, got.Code, got.Body)
+		}
 	}
 
 	large := f.post(strings.Repeat("x", maxSubmission+1))
