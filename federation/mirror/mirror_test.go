@@ -42,10 +42,12 @@ type origin struct {
 	asked   int
 	large   uint64 // the size by its word
 	witness bool   // has its checkpoints cosigned
+	quorum  string // of its policy
+	busy    int    // bundles that it refuses before it shows one
 }
 
 func newOrigin(n int) *origin {
-	o := &origin{signer: key}
+	o := &origin{signer: key, quorum: "w"}
 	for i := range n {
 		o.entries = append(o.entries, ledger.EntryOfHash(ledger.Statement, statement(i)))
 	}
@@ -72,12 +74,13 @@ func (o *origin) note() string {
 
 var witness = ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, wit."))
 
-func policy() string {
+func (o *origin) policy() string {
 	log := checkpoint.VerifierKey{Name: directory.LogName(beta, epoch), Type: checkpoint.TypeLog,
-		Key: key.Public().(ed25519.PublicKey)}
+		Key: o.signer.Public().(ed25519.PublicKey)}
 	w := checkpoint.VerifierKey{Name: "w", Type: checkpoint.TypeWitness, Key: witness.Public().(ed25519.PublicKey)}
+	away := checkpoint.VerifierKey{Name: "a", Type: checkpoint.TypeWitness, Key: key.Public().(ed25519.PublicKey)}
 
-	return fmt.Sprintf("log %s\nwitness w %s\nquorum w\n", log, w)
+	return fmt.Sprintf("log %s\nwitness w %s\nwitness a %s\ngroup both all w a\nquorum %s\n", log, w, away, o.quorum)
 }
 
 func (o *origin) get(path string) (string, error) {
@@ -94,13 +97,17 @@ func (o *origin) get(path string) (string, error) {
 	}
 
 	if path == "policy" {
-		return policy(), nil
+		return o.policy(), nil
 	}
 
 	for n := uint64(0); n*ledger.TileWidth < uint64(len(o.entries)); n++ {
 		bundle := o.entries[n*ledger.TileWidth : min((n+1)*ledger.TileWidth, uint64(len(o.entries)))]
 		if path != "tile/entries/"+ledger.TilePath(n, len(bundle)) {
 			continue
+		}
+
+		if o.busy--; o.busy >= 0 {
+			return "", errors.New("429")
 		}
 
 		if o.lie != nil {
@@ -335,6 +342,47 @@ func TestEntriesOfAnotherLedgerAreNotKept(t *testing.T) {
 	})
 }
 
+// A node that refuses a file for a while is asked for it again. Until the rest has come, the copy is what it was, even
+// if what has come before is of another ledger.
+//
+// Requirement: LOG-013
+func TestABrokenAttemptLeavesTheCopyAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := newOrigin(300)
+		f := newFollower(t, t.TempDir(), node)
+
+		node.busy = 3
+
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		// A bundle with another entry comes whole, and the next one doesn't come.
+		node.entries = newOrigin(600).entries
+		node.lie = func(entries []ledger.Entry) []ledger.Entry {
+			node.busy = 99
+			entries = slices.Clone(entries)
+			entries[99][7]++
+
+			return entries
+		}
+
+		for range 2 { // a smaller checkpoint follows, which those entries would reach
+			if err := f.follow(t); err == nil {
+				t.Error("followed")
+			}
+
+			f.holds(t, 300)
+
+			node.entries = newOrigin(400).entries
+		}
+
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Requirement: LOG-013, LOG-017
 func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	held := newOrigin(300)
@@ -527,11 +575,11 @@ func TestTheAgeOfACheckpointAndItsReason(t *testing.T) {
 	})
 }
 
-// Cosignatures count for the entries of the copy only: neither those of a smaller checkpoint of another
-// ledger do, nor does a node that is behind take any away.
+// Cosignatures count if they are the quorum, and for the entries of the copy only: neither those of a smaller
+// checkpoint of another ledger do, nor does a node that is behind take any away, nor are they of what follows.
 //
 // Requirement: LOG-013
-func TestWitnessesOfASmallerCheckpoint(t *testing.T) {
+func TestWitnessesOfACheckpoint(t *testing.T) {
 	node := newOrigin(300)
 	f := newFollower(t, t.TempDir(), node)
 
@@ -547,19 +595,24 @@ func TestWitnessesOfASmallerCheckpoint(t *testing.T) {
 		t.Errorf("a smaller checkpoint of another ledger: %v, witnesses %v", err, f.Witnesses(beta, 100))
 	}
 
-	for _, n := range []int{200, 300, 200} {
-		node.entries = newOrigin(n).entries
+	for _, c := range []struct {
+		entries int
+		quorum  string
+		covered uint64
+	}{{300, "both", 0}, {200, "w", 200}, {300, "w", 300}, {200, "w", 300}, {310, "both", 300}} {
+		node.entries, node.quorum = newOrigin(c.entries).entries, c.quorum
 
-		if err := f.follow(t); err != nil || f.Witnesses(beta, uint64(n-1)) == nil {
-			t.Fatalf("%d entries: %v, no witnesses", n, err)
+		if err := f.follow(t); err != nil || f.Witnesses(beta, c.covered) != nil ||
+			c.covered > 0 && f.Witnesses(beta, c.covered-1) == nil {
+			t.Errorf("%d entries, quorum %s: %v, not the first %d have witnesses", c.entries, c.quorum, err, c.covered)
 		}
 	}
 
-	if f.Witnesses(beta, 299) == nil {
-		t.Error("a node that is behind took the witnesses of later entries away")
-	}
+	f.holds(t, 310)
 
-	f.holds(t, 300)
+	if err := f.Follow(t.Context(), beta, epoch+1, nil); err != nil || f.Witnesses(beta, 0) != nil {
+		t.Errorf("a next epoch's ledger: %v, witnesses %v", err, f.Witnesses(beta, 0))
+	}
 }
 
 // A tree is the beginning of the ledger as followed, or not, or not known yet; and a statement is missing only where
@@ -615,7 +668,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 	f.nodes["https://n0"].large = mirror.LeastEntries + 1
 	f.nodes["https://n1"] = newOrigin(10)
 
-	for _, large := range []bool{false, true, false} {
+	for _, large := range []bool{false, true, false, true} {
 		f.nodes["https://n1"].large = 0
 		if large {
 			f.nodes["https://n1"].large = mirror.LeastEntries + 2
@@ -628,6 +681,14 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		if begins, _ := f.Begins(beta, epoch, mirror.LeastEntries+1, tree(1)); begins != large {
 			t.Errorf("a tree of more entries than are followed: %t, want %t", begins, large)
 		}
+	}
+
+	if err := f.Follow(t.Context(), beta, epoch+1, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	if begins, _ := f.Begins(beta, epoch+1, mirror.LeastEntries+1, tree(1)); begins {
+		t.Error("the ledger of the next epoch is too large by the size of the one before")
 	}
 }
 
@@ -674,7 +735,7 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 		f := newFollower(t, t.TempDir(), slices.Repeat([]*origin{node}, addresses)...)
 		f.trust = append(f.trust, thief)
 
-		node.signer = thief
+		node.signer, node.witness = thief, true
 		node.entries[305][5]++
 
 		if err := f.follow(t); err != nil {
@@ -690,6 +751,10 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 			t.Fatalf("while the key is in force: %v, %d entries", err, f.Size(beta))
 		}
 
+		if f.Witnesses(beta, 309) == nil {
+			t.Error("no witnesses of the thief's ledger")
+		}
+
 		f.trust = f.trust[:1]
 
 		if err := f.follow(t); err != nil {
@@ -697,5 +762,9 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 		}
 
 		f.holds(t, 320)
+
+		if f.Witnesses(beta, 309) != nil {
+			t.Error("the witnesses of the thief's ledger stay")
+		}
 	}
 }
