@@ -202,7 +202,10 @@ func (fl *follower) askKeys(ctx context.Context, origin *replica.Origin, node pr
 	return testimony, err
 }
 
-var errOtherKeys = errors.New("the head names another key document than the node's")
+var (
+	errOtherKeys = errors.New("the head names another key document than the node's")
+	errElsewhere = errors.New("the head and the page are by two nodes")
+)
 
 func (fl *follower) askNode(ctx context.Context, origin *replica.Origin, open replica.Unconfirmed,
 	node protocol.Node) (testimony replica.Testimony, err error) {
@@ -251,7 +254,7 @@ func (fl *follower) claims(ctx context.Context, origin *replica.Origin, stream r
 
 		// An empty answer is not signed, so the connection has to show whose it is.
 		if answer.By != by.Node {
-			return nil, fmt.Errorf("the page is by %s, and the head by %s", answer.By, by.Node)
+			return nil, fmt.Errorf("%w: %s and %s", errElsewhere, by.Node, answer.By)
 		}
 
 		if answer.Text == "" { // nothing has changed since; the head is from before that answer

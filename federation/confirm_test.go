@@ -137,6 +137,12 @@ func (b *threeNodes) isHealed(from time.Time, node *site) {
 		b.Errorf("distrusted are %+v", b.contested)
 	}
 
+	_, err := b.beta.follower.askNode(b.Context(), b.beta.origins.Get(alpha), replica.Unconfirmed{},
+		protocol.Node{Domain: alpha, Base: node.base})
+	if !errors.Is(err, replica.ErrDistrusted) {
+		b.Errorf("what the distrusted node states: %v", err)
+	}
+
 	if listed := b.beta.Peers()[0].Doubtful; len(listed) != 1 || listed[0] != b.contested[0] {
 		b.Errorf("the status lists %+v", listed)
 	}
@@ -509,38 +515,100 @@ func TestAnotherNodesFormerStatementContradictsNothing(t *testing.T) {
 	})
 }
 
-// The head of a node with an unsigned answer is no statement of the node.
+// A node states by its own signature alone, for the part that its pages cover, and by the key document that its head
+// names.
 //
 // Requirement: SEC-019
-func TestAHeadWithoutItsPagesStatesNothing(t *testing.T) {
+func TestWhatANodeStates(t *testing.T) {
 	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
+		b.origin.register("known", 36000)
 		b.follows()
-
-		second := b.repeater(b.nodes[2])
+		b.isConfirmed()
 		b.origin.register("agent", 36000)
+		b.origin.register("another", 36000)
 
 		var open replica.Unconfirmed
 
-		origin := b.beta.origins.Get(alpha)
+		origin, node := b.beta.origins.Get(alpha), b.nodes[1]
 		eventually(t, time.Minute, "one node alone has announced it", func() (is bool) {
 			open, is, _ = origin.Unconfirmed()
-			return is && open.Streams[0].Since < open.Streams[0].UpTo
+			return is && open.Streams[0].Since+1 < open.Streams[0].UpTo
 		})
 
-		b.repeats(second, func(r *http.Request) string {
-			if r.URL.Path == protocol.PathPages {
-				return ""
-			}
-
-			text, err := b.nodes[1].publisher.Head()
+		since, upTo := open.Streams[0].Since, open.Streams[0].UpTo
+		page := func(change func(*signed.Page)) string {
+			text, err := node.keys.Sign(signed.TypePage, b.page(change))
 			must(t, err)
 
 			return text
-		})
+		}
+		late := b.headAt(node, directory.Position{Epoch: b.origin.epoch, Revision: since})
 
-		got, err := b.beta.follower.askNode(t.Context(), origin, open, protocol.Node{Domain: alpha, Base: second.base})
-		if err == nil {
-			t.Errorf("a node states %+v", got)
+		foreign, err := node.keys.Sign(signed.TypeHead, (&signed.Head{Issuer: gamma, Epoch: b.origin.epoch, At: upTo,
+			Tip: upTo, Keys: directory.HashOf(b.origin.KeyDocument().Payload()),
+			IssuedAt: time.Now().Unix()}).Payload())
+		must(t, err)
+
+		former := *b.origin.KeyDocument()
+		former.Seq--
+
+		document, err := node.keys.Sign(signed.TypeKeys, former.Payload())
+		must(t, err)
+
+		for name, c := range map[string]struct {
+			path, text string // of an answer that isn't the node's own
+			empty      bool   // its page is
+			elsewhere  bool   // as is the answer after the first
+			upTo       uint64
+			err, keys  error
+		}{
+			"all":           {upTo: upTo},
+			"an older head": {path: protocol.PathHeads, text: late, empty: true, upTo: since},
+			"a page behind a gap": {path: protocol.PathPages, err: errGap,
+				text: page(func(p *signed.Page) { p.From, p.Digests = since+1, nil })},
+			"a page before it": {path: protocol.PathPages, err: errGap,
+				text: page(func(p *signed.Page) { p.From, p.To, p.Digests = 0, since, nil })},
+			"a page of another epoch": {path: protocol.PathPages, err: errOrigin,
+				text: page(func(p *signed.Page) { p.Epoch++ })},
+			"another domain's head":     {path: protocol.PathHeads, text: foreign, err: errOrigin, keys: errOrigin},
+			"a former key document":     {path: protocol.PathKeys, text: document, upTo: upTo, keys: errOtherKeys},
+			"an empty page":             {empty: true, upTo: upTo},
+			"another node's empty page": {empty: true, elsewhere: true, err: errElsewhere},
+		} {
+			b.world.mu.Lock()
+			b.world.sites[node.base] = node
+			b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+				b.world.mu.Lock()
+				defer b.world.mu.Unlock()
+
+				if c.elsewhere {
+					b.world.sites[node.base] = b.nodes[2]
+				}
+
+				switch {
+				case r.URL.Path == c.path:
+					return []byte(c.text)
+				case r.URL.Path == protocol.PathPages && c.empty:
+					return nil
+				default:
+					return body
+				}
+			}
+			b.world.mu.Unlock()
+
+			at := protocol.Node{Domain: alpha, Base: node.base}
+			got, err := b.beta.follower.askNode(t.Context(), origin, open, at)
+
+			switch {
+			case !errors.Is(err, c.err):
+				t.Errorf("%s: %v", name, err)
+			case err == nil && got.Claims[0].UpTo != c.upTo:
+				t.Errorf("%s: it states all up to %d, want %d", name, got.Claims[0].UpTo, c.upTo)
+			}
+
+			if _, err := b.beta.follower.askKeys(t.Context(), origin, at); !c.elsewhere && !errors.Is(err, c.keys) {
+				t.Errorf("%s, and the key document: %v", name, err)
+			}
 		}
 	})
 }
@@ -1117,13 +1185,21 @@ type followedLedger struct {
 	mu    sync.Mutex
 	size  uint64
 	lacks directory.RID // its statements are not in it
+	err   error         // of what reads it
 }
 
 func (l *followedLedger) grow(size uint64, lacks directory.RID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	l.size, l.lacks = size, lacks
+	l.size, l.lacks, l.err = size, lacks, nil
+}
+
+func (l *followedLedger) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.err = err
 }
 
 func (l *followedLedger) Begins(_ spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (bool, bool) {
@@ -1142,6 +1218,10 @@ func (l *followedLedger) Lacks(_ spiffeid.TrustDomain, index uint64, statement d
 	defer l.mu.Unlock()
 	l.model.mu.Lock()
 	defer l.model.mu.Unlock()
+
+	if l.err != nil {
+		return false, l.err
+	}
 
 	if r := l.regs[l.lacks]; r != nil && directory.HashOf(r.payload) == statement {
 		return index < l.size, nil
@@ -1204,5 +1284,14 @@ func TestARegistrationOutsideTheLedgerIsUnconfirmed(t *testing.T) {
 		held.grow(1000, directory.RID{})
 		time.Sleep(time.Minute)
 		check("once it is followed", ahead, false, 0)
+
+		held.fail(errors.New("the disk fails"))
+
+		unread := b.origin.register("unread", 36000)
+		time.Sleep(3 * time.Minute)
+		check("while the ledger can't be read", unread, true, 1)
+		held.fail(nil)
+		time.Sleep(time.Minute)
+		check("once it is read", unread, false, 0)
 	})
 }
