@@ -71,6 +71,10 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 
 	directorytest.Must(t, d.cosign(1, next, 0, 2, 1))
 
+	if log, ok := d.state.Witness().Cosigned(betaLog); ok {
+		t.Errorf("the last one of the older epoch is %+v", log)
+	}
+
 	if err := d.cosign(1, betaLog, 4, 5, 1); directory.ProblemOf(err) != directory.Conflict {
 		t.Errorf("an older epoch: got %v", err)
 	}
@@ -137,7 +141,8 @@ func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
 		}
 	}
 
-	if own := d.state.Witness().Own(); own.Lines != "— a b\n— c d\n" {
+	if own := d.state.Witness().Own(); own.Lines != "— a b\n— c d\n" ||
+		own.At != genesis/1000+1 {
 		t.Errorf("got %+v", own)
 	}
 }
@@ -185,6 +190,44 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 	}
 }
 
+// Of two states, what is cosigned further stays: that of the later epoch, and of one epoch the larger one.
+//
+// Requirement: MESH-023
+func TestWhatIsCosignedFurtherIsTakenOver(t *testing.T) {
+	const next = "beta.test/roster/1793491300"
+
+	for _, c := range []struct {
+		here  string // "" for none
+		size  uint64
+		other string
+		more  uint64
+		taken bool
+	}{
+		{"", 0, betaLog, 4, true},
+		{betaLog, 4, betaLog, 9, true},
+		{betaLog, 9, betaLog, 4, false},
+		{betaLog, 9, next, 1, true},
+		{next, 1, betaLog, 9, false},
+	} {
+		here, other, want := newWitness(), newWitness(), CosignedLog{Origin: c.here, Size: c.size}
+		other.put(CosignedLog{Origin: c.other, Size: c.more})
+
+		if c.here != "" {
+			here.put(want)
+		}
+
+		if c.taken {
+			want = CosignedLog{Origin: c.other, Size: c.more}
+		}
+
+		here.take(&other)
+
+		if all := here.all(); len(all) != 1 || all[0] != want {
+			t.Errorf("%+v: %+v", c, all)
+		}
+	}
+}
+
 // A leader's snapshot can't set a witness back, nor put it on another branch.
 //
 // Requirement: MESH-023
@@ -200,13 +243,22 @@ func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
 	directorytest.Must(t, d.state.Follows(had))
 
 	for name, log := range map[string]CosignedLog{
+		"none":           {Origin: "another.test/roster/1"},
 		"a smaller one":  {Origin: betaLog, Size: 3},
 		"another branch": {Origin: betaLog, Size: 4, Root: directory.Hash{2}},
+		"an older epoch": {Origin: "beta.test/roster/1793491199", Size: 9},
 	} {
+		clear(d.state.witness.logs)
 		d.state.witness.put(log)
 
 		if err := d.state.Follows(had); err == nil || !strings.Contains(err.Error(), betaLog) {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+
+	d.state.witness.put(CosignedLog{Origin: "beta.test/roster/1793491201", Size: 1})
+
+	if err := d.state.Follows(had); err != nil {
+		t.Errorf("a later epoch: got %v", err)
 	}
 }
