@@ -29,6 +29,7 @@ type log struct {
 	all     []directory.Peering
 	elected time.Time
 	others  []func(*directory.Peering)
+	orders  []*directory.OperatorRequest // of the changes
 }
 
 func (l *log) Settled() bool                 { return true }
@@ -47,7 +48,8 @@ func (l *log) EndPeering(ctx context.Context, was, next directory.Peering, _ *di
 	return l.AmendPeering(ctx, was, next)
 }
 
-func (l *log) AmendPeering(_ context.Context, was, next directory.Peering) error {
+func (l *log) AmendPeering(ctx context.Context, was, next directory.Peering) error {
+	l.orders = append(l.orders, directory.OperatorRequestOf(ctx))
 	i := slices.IndexFunc(l.all, func(p directory.Peering) bool { return p.Domain == next.Domain })
 
 	if i >= 0 && len(l.others) > 0 {
@@ -224,7 +226,7 @@ func TestNoChangeIsLost(t *testing.T) {
 }
 
 // An offer that the other domain refuses ends the peering, and one that no node answered
-// leaves it pending, so that it can be accepted again.
+// leaves it pending, so that it can be accepted again. The operator's request is for the first change alone.
 //
 // Requirement: MESH-024
 func TestAnOfferThatFails(t *testing.T) {
@@ -239,13 +241,21 @@ func TestAnOfferThatFails(t *testing.T) {
 		{errors.New("no route"), directory.PeeringPending},
 		{nil, directory.PeeringActive},
 	} {
-		agreements, _ := load(t, &log{}, t.TempDir())
-		err := agreements.Accept(t.Context(), invited, func(context.Context) (directory.Peering, error) {
+		store, order := &log{}, &directory.OperatorRequest{Proof: "a.b.c"}
+		agreements, _ := load(t, store, t.TempDir())
+		asked := directory.WithOperatorRequest(t.Context(), order)
+		err := agreements.Accept(asked, invited, func(context.Context) (directory.Peering, error) {
 			return invited, c.answer
 		})
 
 		if got, _ := agreements.With(beta); (err == nil) != (c.answer == nil) || got.State != c.want {
 			t.Errorf("%v: %v, and the peering is %s, want %s", c.answer, err, got.State, c.want)
+		}
+
+		for i, used := range store.orders {
+			if (used == order) != (i == 0) {
+				t.Errorf("%v: change %d has the request %+v", c.answer, i, used)
+			}
 		}
 	}
 }
@@ -389,11 +399,13 @@ func TestABundleIsConfirmedAtItsEndpoint(t *testing.T) {
 			}
 		}
 
-		time.Sleep(15 * time.Second)
-		synctest.Wait()
+		for _, later := range []time.Duration{15 * time.Second, 10 * time.Minute} {
+			time.Sleep(later)
+			synctest.Wait()
 
-		if asked != 2 {
-			t.Errorf("the endpoint was asked %d times, want twice", asked)
+			if asked != 2 {
+				t.Errorf("after %s the endpoint was asked %d times, want twice", later, asked)
+			}
 		}
 	})
 }

@@ -161,11 +161,10 @@ func (k *BundleKeeper) note(peering directory.Peering, found []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
+	// The next look for endpoints that are due comes after this one.
 	state := k.seen[peering.Domain]
-	if state.endpoint == peering.Endpoint {
-		state.found = found
-		k.seen[peering.Domain] = state
-	}
+	state.found = found
+	k.seen[peering.Domain] = state
 }
 
 // refresh fetches one endpoint's bundle, and has the domain agree on a new one.

@@ -447,8 +447,10 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 			{peering.FetchedBundle{JWKS: []byte("c"), News: true}, nil, directory.Refuse(directory.Conflict,
 				"not yet"),
 				"one", time.Minute, 1, 1, "c", time.Hour, "waits until the leader finds it"},
+			{peering.FetchedBundle{}, nil, directory.Refuse(directory.Conflict, "not yet"), "one",
+				50 * time.Second, 0, 0, "c", time.Hour, ""},
 			{peering.FetchedBundle{JWKS: []byte("d"), Again: time.Hour}, nil, nil, "two", 10 * time.Second, 1, 0, "d",
-				time.Hour + 11*time.Minute + 10*time.Second, ""},
+				time.Hour + 12*time.Minute, ""},
 		} {
 			mu.Lock()
 			fetched, failure, proposal, asked, proposed = x.fetched, x.failure, x.proposal, nil, nil
@@ -573,8 +575,8 @@ func (c closeCounter) Close() error {
 	return nil
 }
 
-// A farewell is tried again until it is taken, and no longer than the peering is ended. Each answer's
-// connection is free again.
+// A farewell is tried again until it is taken, at each of the peer's addresses, and no longer than the peering is
+// ended. Each answer's connection is free again.
 //
 // Requirement: MESH-025
 func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
@@ -583,10 +585,16 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			var asked, closed, released atomic.Int32
 
 			store := &countedLog{changed: make(chan struct{})}
-			store.all = []directory.Peering{active()}
+			hosts := map[string]bool{}
+			peer := active()
+			peer.Addresses = append(peer.Addresses, "https://second.beta.test")
+
+			store.all = []directory.Peering{peer}
 			agreements, _ := loadWith(t, store, t.TempDir(), func(directory.Peering) (*http.Client, func(), error) {
-				return &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+				return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					asked.Add(1)
+
+					hosts[r.URL.Host] = true
 
 					return &http.Response{
 						StatusCode: http.StatusServiceUnavailable, Body: closeCounter{strings.NewReader("no"),
@@ -602,11 +610,11 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			running.Go(func() { agreements.Run(ctx) })
 			synctest.Wait()
 
-			store.put(active().Ended(false))
+			store.put(peer.Ended(false))
 			time.Sleep(time.Minute)
 
 			if again {
-				store.put(active())
+				store.put(peer)
 				synctest.Wait()
 			}
 
@@ -615,7 +623,7 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			synctest.Wait()
 
 			if all := asked.Load(); before < 2 || (all > before) == again || closed.Load() != all ||
-				released.Load() != 1 {
+				released.Load() != 1 || len(hosts) != 2 {
 				t.Errorf("peering again %t: asked %d times, then %d; %d closed, %d clients released", again, before,
 					all-before, closed.Load(), released.Load())
 			}
