@@ -184,6 +184,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 		}
 
 		must(t, set("zero"))
+		d.settled() // a command names the policy in force, by which each member judges it
 
 		without[other].Store(true)
 		without[third].Store(true)
@@ -197,6 +198,7 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 		}
 
 		without[third].Store(false)
+		d.settled()
 
 		must(t, set("two"))
 
