@@ -116,7 +116,7 @@ func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string,
 	sight := s.finder.cfg.redaction
 
 	v := kinds.Redact(entry, sight)
-	if !s.query.Reader.sees(entry, sight) || !ok || v.Packed.IsZero() {
+	if !ok || v.Packed.IsZero() {
 		return nil, "", false
 	}
 

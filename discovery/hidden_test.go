@@ -152,3 +152,40 @@ func TestReadersSeeWhatTheyMaySeeNow(t *testing.T) {
 		expect(t, w.askAs(r, `{"query":"route"}`))
 	}
 }
+
+// What becomes hidden during a query is in no count of its answer.
+//
+// Requirement: XU-021
+func TestWhatBecomesHiddenIsNotCounted(t *testing.T) {
+	w := newWorld(t, nil, agent{name: "planner", description: "Plans a route."})
+	asked := 0
+	reader := discovery.Reader{Key: "reader", Sees: func(*directory.Entry) (sight directory.Redaction, ok bool) {
+		asked++
+		return sight, asked == 1
+	}}
+
+	res := w.askAs(reader, `{"query":"route"}`)
+	expect(t, res)
+
+	if len(res.Excluded) > 0 {
+		t.Errorf("counted: %v", res.Excluded)
+	}
+}
+
+// Registrations that a reader sees in part are counted beside those that it sees whole.
+func TestExcludedPartsAreCounted(t *testing.T) {
+	w := newWorld(t, nil, agent{name: "whole", protocols: []string{"mcp"}},
+		agent{name: "part", protocols: []string{"mcp"}})
+	reader := discovery.Reader{Key: "reader", Sees: func(e *directory.Entry) (sight directory.Redaction, ok bool) {
+		if e.Agent == "part" {
+			sight = directory.Withhold("description")
+		}
+
+		return sight, true
+	}}
+
+	res := w.askAs(reader, `{"query":"part whole","protocols":["a2a"]}`)
+	if res.Excluded["protocols"] != 2 {
+		t.Errorf("of two, the filter has left out %v", res.Excluded)
+	}
+}

@@ -257,6 +257,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 		if r.Header.Get("If-None-Match") == `"one"` {
 			w.Header().Set("Cache-Control", "public, max-age=600")
 			w.WriteHeader(http.StatusNotModified)
+
 			return
 		}
 
