@@ -98,6 +98,10 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 			}
 		}
 
+		if p.ending != 0 {
+			t.Errorf("%d sessions are being ended, and all have", p.ending)
+		}
+
 		p.leave(s, use)
 
 		if last := len(open) - 1; closed(last) || p.held != s.held {
@@ -121,6 +125,48 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A change of the tools that the server announces while it lists them may be missing in the list.
+func TestAListThatChangesMeanwhileIsStale(t *testing.T) {
+	ours, theirs := mcp.NewInMemoryTransports()
+	server := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "say"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return nil, nil, nil
+		})
+
+	if _, err := server.Connect(t.Context(), theirs, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	s, announced := &session{}, false
+	client := mcp.NewClient(&mcp.Implementation{Name: "roster", Version: "1"}, nil)
+	client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			result, err := next(ctx, method, r)
+			if method == "tools/list" && announced {
+				s.fresh.Store(false) // as at the notification
+			}
+
+			return result, err
+		}
+	})
+
+	var err error
+	if s.ClientSession, err = client.Connect(t.Context(), ours, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, announced = range []bool{false, true} {
+		if _, err := s.list(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		if tools, fresh := s.listed(); len(tools.tools) != 1 || fresh == announced {
+			t.Errorf("%d tools, which are believed: %t, after a change: %t", len(tools.tools), fresh, announced)
+		}
+	}
 }
 
 // A session is lost where the server doesn't know it when it is asked something. That it

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
@@ -50,6 +52,61 @@ func TestWhatAKeyKeeps(t *testing.T) {
 
 		if got.Release != x.release || kept != x.kept || got.Key != claim.Key || got.Holder != claim.Holder {
 			t.Errorf("%s: released %t, kept %q", name, got.Release, kept)
+		}
+	}
+}
+
+// silentClaims are those of a domain of which no answer comes.
+type silentClaims struct {
+	claimed []directory.Claim
+	settled []directory.Settlement
+}
+
+func (c *silentClaims) Claim(_ context.Context, claim directory.Claim) (*directory.StoredAnswer, error) {
+	c.claimed = append(c.claimed, claim)
+
+	return nil, directory.Refuse(directory.OutcomeUnknown, "no answer")
+}
+
+func (c *silentClaims) Settle(_ context.Context, settlement directory.Settlement) error {
+	c.settled = append(c.settled, settlement)
+
+	return nil
+}
+
+func (*silentClaims) Spend(context.Context, directory.Hash, int64) error { return nil }
+
+// A claim lasts for longer than the call that it is of may take. If the domain doesn't answer, nothing is
+// sent to the agent and the key is given back, because one of the claims may have been applied.
+//
+// Requirement: AI-012
+func TestAKeyIsGivenBackIfNothingWasSent(t *testing.T) {
+	cfg := Config{Timeout: 10 * time.Second, StreamTimeout: time.Minute}
+
+	for name, x := range map[string]struct {
+		in   invoke.Request
+		call time.Duration
+	}{
+		"a call":   {invoke.Request{Body: []byte(`{}`)}, cfg.Timeout},
+		"a stream": {invoke.Request{Body: []byte(`{}`), Stream: true}, cfg.StreamTimeout},
+		"a batch":  {invoke.Request{Body: []byte(`[{}]`)}, cfg.StreamTimeout},
+	} {
+		claims := &silentClaims{}
+		cfg.Claims = claims
+		i := &invocation{g: &Gateway{cfg: cfg}, e: &directory.Entry{}, in: x.in}
+
+		_, err := i.runOnce(t.Context())
+		if directory.ProblemOf(err) != directory.Unavailable || len(claims.settled) != 1 {
+			t.Fatalf("%s: %v, settled %+v", name, err, claims.settled)
+		}
+
+		claim, settled := claims.claimed[0], claims.settled[0]
+		if !settled.Release || settled.Key != claim.Key || settled.Holder != claim.Holder {
+			t.Errorf("%s: %+v is settled as %+v", name, claim, settled)
+		}
+
+		if lease := time.Duration(claim.Lease) * time.Second; lease <= x.call {
+			t.Errorf("%s of at most %s is claimed for %s", name, x.call, lease)
 		}
 	}
 }

@@ -54,6 +54,8 @@ func TestATokenOutlivesCallersAndFailures(t *testing.T) {
 			{"after its end", t.Context(), 15 * time.Second, true, "", 3},
 			{"again at once after its end", t.Context(), 0, false, "", 3},
 			{"after the source is back", t.Context(), tokenAgain, false, "token", 4},
+			{"just before the end, while the source is down", t.Context(), 55 * time.Second, true, "token", 5},
+			{"at its end, before the source is asked as usual", t.Context(), 5 * time.Second, true, "", 6},
 		} {
 			time.Sleep(step.after)
 
