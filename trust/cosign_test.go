@@ -80,6 +80,32 @@ func TestANodeCosignsByAKeyOfItsOwn(t *testing.T) {
 	}
 }
 
+// A node whose key was replaced signs the checkpoint that it has signed before anew.
+//
+// Requirement: LOG-007
+func TestCheckpointsAreByThePresentKey(t *testing.T) {
+	a := newOrigin(t, alpha)
+	log := checkpoint.Checkpoint{Origin: a.doc.LogOrigin(), Size: 7, Root: directory.Hash{1}}
+
+	for n := range uint64(2) {
+		var err error
+		a.key, err = OpenKey(t.TempDir())
+		must(t, err)
+		a.ring.SetKey(a.key)
+		a.issue(t, 2+n, a.signingKey(t))
+
+		text, err := a.ring.SignCheckpoint(log)
+		must(t, err)
+		note, err := checkpoint.Parse(text)
+		must(t, err)
+
+		key := checkpoint.VerifierKey{Name: log.Origin, Type: checkpoint.TypeLog, Key: a.key.Public()}
+		if _, err := note.Verify(key); err != nil {
+			t.Errorf("by key %d: %v", n, err)
+		}
+	}
+}
+
 // The keys of a log are those that its domain's key document lists and an SVID attests.
 //
 // Requirement: LOG-007

@@ -298,7 +298,15 @@ func TestBundles(t *testing.T) {
 		t.Errorf("another bundle goes before the Workload API's: %v", err)
 	}
 
+	changed := bundles.Changed()
+
 	bundles.Unfederate(alpha)
+
+	select {
+	case <-changed:
+	default:
+		t.Error("those who hold connections are not told that the Workload API took a bundle back")
+	}
 
 	if kept, err := bundles.JWKS(alpha); err != nil || !bytes.Equal(kept, good) {
 		t.Errorf("what the Workload API took back is believed: %v", err)

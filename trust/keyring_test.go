@@ -265,6 +265,14 @@ func TestKeyDocumentExpires(t *testing.T) {
 		if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document is shown again: %v", err)
 		}
+
+		// Another one of its number is a fork all the same.
+		fork := doc
+		fork.Expires = time.Now().Unix() + 60
+
+		if _, err := ring.Adopt(alpha, a.signKeys(t, &fork)); !errors.Is(err, ErrKeysForked) {
+			t.Errorf("a fork of an expired document: %v", err)
+		}
 	})
 }
 

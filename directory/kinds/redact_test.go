@@ -40,9 +40,11 @@ func TestSightWithholds(t *testing.T) {
 	// An entry that came without some members loses its owner, too.
 	came := *e
 	came.Redacted = true
+	came.Provenance = &directory.Provenance{ImportedFrom: "https://registry.example"}
 
-	if seen := kinds.Redact(&came, directory.Withhold(directory.MemberRegistrant)); !seen.Owner.IsZero() {
-		t.Errorf("the owner of a redacted entry is shown: %s", seen.Owner)
+	seen := kinds.Redact(&came, directory.Withhold(directory.MemberRegistrant))
+	if !seen.Owner.IsZero() || seen.Provenance != nil {
+		t.Errorf("the owner or the provenance of a redacted entry is shown: %s, %+v", seen.Owner, seen.Provenance)
 	}
 
 	if g := directory.GrantOf(directory.Mesh, directory.Withhold("x", directory.MemberRegistrant),

@@ -395,6 +395,22 @@ func TestALogIsFilledFromItselfAfterAFailedWrite(t *testing.T) {
 	if err := log.Sync(); err != nil {
 		t.Errorf("the failure of a write outlives its repair: %v", err)
 	}
+
+	// The column of the next level can't be opened, either. A reset takes another tree, without the entry.
+	level = filepath.Join(dir, "level-3")
+	must(t, os.Mkdir(level, 0o700))
+
+	log.Append(entries(20, 64)...)
+
+	if err := log.Sync(); err == nil {
+		t.Error("synced, and an entry could not be written")
+	}
+
+	reset(t, log, treeOf(20))
+
+	if err := log.Sync(); err != nil {
+		t.Errorf("the failure of a write outlives a reset: %v", err)
+	}
 }
 
 // Requirement: LOG-004
@@ -443,6 +459,21 @@ func TestWhatIsDamagedIsNotServed(t *testing.T) {
 		if _, err := log.Bundle(tree, 0, 256); err != nil {
 			t.Errorf("%s, after it was filled: %v", file, err)
 		}
+	}
+}
+
+// A reader may know a newer tree than this member has applied.
+func TestATreeThatIsAheadDamagesNothing(t *testing.T) {
+	log := open(t, t.TempDir())
+	reset(t, log, ledger.Tree{})
+	log.Append(entries(0, 300)...)
+
+	if _, err := log.Prove(treeOf(400), 350); !errors.Is(err, ledger.ErrIncomplete) {
+		t.Errorf("of an entry that is not here: %v", err)
+	}
+
+	if from, missing := log.Missing(); missing {
+		t.Errorf("from %d on, entries are missing", from)
 	}
 }
 
