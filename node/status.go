@@ -36,7 +36,7 @@ func (r selfReport) Node() wire.NodeStatus {
 		Version:       programVersion(),
 		Ready:         true,
 		Position:      r.store.Position().String(),
-		BundleExpires: r.bundleExpires(),
+		BundleExpires: r.bundles.Expiry(r.id.TrustDomain(), time.Now()).UTC(),
 		ClockStep:     r.store.Clock().Step.Seconds(),
 		ClockBehind:   r.store.Clock().Behind.Seconds(),
 		Unconfirmed:   r.store.Unconfirmed(),
@@ -57,22 +57,6 @@ func (r selfReport) Node() wire.NodeStatus {
 	}
 
 	return status
-}
-
-// bundleExpires returns the end of the last CA certificate in the domain's bundle.
-func (r selfReport) bundleExpires() (last time.Time) {
-	bundle, err := r.bundles.GetX509BundleForTrustDomain(r.id.TrustDomain())
-	if err != nil {
-		return last
-	}
-
-	for _, authority := range bundle.X509Authorities() {
-		if authority.NotAfter.After(last) {
-			last = authority.NotAfter.UTC()
-		}
-	}
-
-	return last
 }
 
 // A stateLog logs the changes of a node's state that operators look for: its leader, whether it

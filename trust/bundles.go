@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -248,6 +249,23 @@ func (b *Bundles) generation(td spiffeid.TrustDomain) uint64 {
 	}
 
 	return 0
+}
+
+// Expiry returns when the last of td's X.509 authorities ends, of those whose validity has begun at a
+// time; zero if there is none. One that has yet to begin certifies nothing today.
+func (b *Bundles) Expiry(td spiffeid.TrustDomain, now time.Time) (last time.Time) {
+	set := b.get(td)
+	if set == nil {
+		return last
+	}
+
+	for _, authority := range set.x509.X509Authorities() {
+		if !now.Before(authority.NotBefore) && authority.NotAfter.After(last) {
+			last = authority.NotAfter
+		}
+	}
+
+	return last
 }
 
 // ParseBundle reads a trust bundle of td: a SPIFFE bundle (a JWKS), or

@@ -323,6 +323,30 @@ func TestBundles(t *testing.T) {
 	}
 }
 
+// A bundle is in force for as long as its last authority that is: one that has yet to begin extends nothing.
+func TestABundleEndsWithTheLastAuthorityInForce(t *testing.T) {
+	now := time.Now()
+	present, err := NewCA(alpha, now)
+	must(t, err)
+	coming, err := NewCA(alpha, now.Add(48*time.Hour))
+	must(t, err)
+
+	bundles := NewBundles()
+	must(t, bundles.SetX509(alpha, []*x509.Certificate{present.cert, coming.cert}))
+
+	for at, want := range map[time.Time]time.Time{
+		now: present.cert.NotAfter, now.Add(72 * time.Hour): coming.cert.NotAfter, now.Add(-240 * time.Hour): {},
+	} {
+		if got := bundles.Expiry(alpha, at); !got.Equal(want) {
+			t.Errorf("at %s it ends at %s, want %s", at, got, want)
+		}
+	}
+
+	if got := bundles.Expiry(beta, now); !got.IsZero() {
+		t.Errorf("a bundle that is not there ends at %s", got)
+	}
+}
+
 func jwksOf(t testing.TB, td spiffeid.TrustDomain, certs ...*x509.Certificate) []byte {
 	t.Helper()
 	text, err := spiffebundle.FromX509Authorities(td, certs).Marshal()

@@ -242,14 +242,7 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 		return
 	}
 
-	// A CA certificate whose validity has yet to begin certifies nothing today.
-	var last time.Time
-	for _, a := range b.X509Authorities() {
-		if !d.now.Before(a.NotBefore) && a.NotAfter.After(last) {
-			last = a.NotAfter
-		}
-	}
-
+	last := d.bundles.Expiry(td, d.now)
 	count, until := len(b.X509Authorities()), last.UTC().Format(time.RFC3339)
 
 	switch status := JudgeAuthority(last.Sub(d.now)); status {

@@ -15,7 +15,8 @@ import (
 func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 	for want, refused := range map[string]map[string]uint64{
 		"": {"rate": 5, "key_unknown": 1, "epoch_old": 2},
-		"started: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
+		"started: 7 for format, 12 for signature":         {"signature": 12, "format": 7, "rate": 5},
+		"started: 1 for header, 2 for json, 3 for record": {"record": 3, "json": 2, "header": 1},
 	} {
 		d := &diagnosis{}
 		d.peer(wire.Peer{Domain: "gamma.test", State: "active", Refused: refused})
@@ -66,5 +67,15 @@ func TestDoctorNamesNodesThatWereShownAnotherLedger(t *testing.T) {
 	}
 	if !slices.ContainsFunc(d.findings, is) {
 		t.Errorf("it says %+v", d.findings)
+	}
+}
+
+// A node that is short of memory shows no records of the peer, whatever the peer's quota.
+func TestDoctorNamesAPeerThatIsLeftOut(t *testing.T) {
+	d := &diagnosis{}
+	d.peer(wire.Peer{Domain: "gamma.test", State: "active", Shed: true})
+
+	if last := d.findings[len(d.findings)-1]; last.Check != "records of gamma.test" || last.Status != StatusFailed {
+		t.Errorf("%+v", d.findings)
 	}
 }
