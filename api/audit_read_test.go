@@ -1,17 +1,21 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/directorytest"
@@ -21,7 +25,7 @@ import (
 var nodeOne = spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
 
 // trailServer is a node with an audit log of 30 lines in several files.
-func trailServer(t *testing.T) (*audit.Log, *Server) {
+func trailServer(t *testing.T, change ...func(*Config)) (*audit.Log, *Server) {
 	t.Helper()
 
 	trail, err := audit.Open(filepath.Join(t.TempDir(), "audit.jsonl"),
@@ -39,6 +43,10 @@ func trailServer(t *testing.T) (*audit.Log, *Server) {
 
 	return trail, newTestServer(t, func(cfg *Config) {
 		cfg.Operator, cfg.Trail, cfg.Node = quietOperator{}, trail, nodeOne
+
+		for _, also := range change {
+			also(cfg)
+		}
 	})
 }
 
@@ -127,6 +135,40 @@ func TestAuditorsFollowTheTrail(t *testing.T) {
 
 	if _, err := stream.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A stream ends with the certificate of its follower, and its place is free again: more may follow one after
+// the other than at once.
+//
+// Requirement: SEC-020
+func TestFollowersEndWithTheirCredentials(t *testing.T) {
+	_, s := trailServer(t, func(cfg *Config) {
+		identify := cfg.Identify
+		cfg.Identify = func(r *http.Request) (request.Credential, error) {
+			credential, err := identify(r)
+			credential.Until = time.Now().Add(20 * time.Millisecond)
+
+			return credential, err
+		}
+	})
+
+	c := newTestClient(t, s, "/ops/operator").Operator()
+
+	// The bound has a stream that goes on fail the test, and not outlast it.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	for range 20 {
+		stream, err := c.FollowAudit(ctx, apiclient.AuditOptions{Who: "agent/eve"})
+		must(t, err)
+
+		event, err := stream.Next()
+		if err != nil || event.Kind != "end" || event.Why != "the credential has expired" {
+			t.Fatalf("the end is %+v, %v", event, err)
+		}
+
+		must(t, stream.Close())
 	}
 }
 

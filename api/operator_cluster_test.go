@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -158,6 +160,54 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	if body := wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", `{"id":"`+id+`"}`),
 		409); body["detail"] != "The last voter." {
 		t.Errorf("refused with %v", body)
+	}
+}
+
+// A hastyRegistry removes registrations although it doesn't know the present ones.
+type hastyRegistry struct {
+	cutOff
+	removed *int
+}
+
+func (r hastyRegistry) Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error) {
+	*r.removed++
+
+	return directory.Outcome{}, nil
+}
+
+// An operator who ends the registrations of an identity ends each one that it has made until then, or learns
+// that this node can't tell.
+func TestOwnedRegistrationsAreEndedByTheirPresentList(t *testing.T) {
+	removed := 0
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Operator, cfg.Registry = quietOperator{}, hastyRegistry{removed: &removed}
+	}, entry(t, alpha, rid(1), "one", 1, aDocument))
+
+	wantStatus(t, ask(t, s, "/ops/operator", "POST", wire.OwnedPath+"/end",
+		`{"owner":"spiffe://alpha.test/agent/ada"}`), 503)
+
+	if removed > 0 {
+		t.Errorf("%d registrations are removed without a majority", removed)
+	}
+}
+
+// An operator moves a registration by the certificate of its connection, and by no token.
+//
+// Requirement: SEC-007
+func TestATokenMovesNoRegistration(t *testing.T) {
+	for token, want := range map[bool]int{true: 403, false: 503} { // the server has no leader
+		s := newTestServer(t, func(cfg *Config) {
+			identify := cfg.Identify
+			cfg.Identify = func(r *http.Request) (request.Credential, error) {
+				credential, err := identify(r)
+				credential.Token = token
+
+				return credential, err
+			}
+		}, entry(t, alpha, rid(1), "one", 1, aDocument))
+
+		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/ad/r/one/transfer",
+			`{"owner":"spiffe://alpha.test/agent/bob","force":true}`), want)
 	}
 }
 

@@ -276,3 +276,42 @@ func TestFailingForbidsAreReported(t *testing.T) {
 		t.Errorf("%d failures were counted; the log is\n%s", failed, &lines)
 	}
 }
+
+// A proposal that another member brings is decided as a request to this node is.
+//
+// Requirement: SEC-008
+func TestProposalsOfMembersAreDecided(t *testing.T) {
+	decider, err := policy.Parse("test.cedar", []byte(`
+		@id("all") permit (principal, action == Action::"register", resource);
+		@id("reserved") forbid (principal, action == Action::"register", resource)
+		when { resource.agent == "reserved" };
+		@id("tool") permit (principal == Identity::"spiffe://alpha.test/tool/t", action == Action::"on-behalf-of",
+		resource);`), spiffeid.RequireTrustDomainFromString("alpha.test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	const ada, tool, eve = "alpha.test/agent/ada", "alpha.test/tool/t", "beta.test/agent/eve"
+
+	for _, row := range []struct {
+		caller, owner, agent string
+		want                 directory.Problem
+	}{
+		{ada, ada, "one", ""},
+		{ada, ada, "reserved", directory.Forbidden},
+		{eve, eve, "one", directory.OwnerOutsideDomain},
+		{tool, ada, "one", ""},
+		{tool, ada, "reserved", directory.Forbidden},
+		{tool, eve, "one", directory.OwnerOutsideDomain},
+		{ada, tool, "one", directory.Forbidden},
+	} {
+		err := permitter(decider)(consensus.Proposal{
+			Caller: directory.IdentityOf(spiffeid.RequireFromString("spiffe://" + row.caller)),
+			Owner:  directory.IdentityOf(spiffeid.RequireFromString("spiffe://" + row.owner)),
+			Agent:  row.agent, Projection: &directory.Projection{},
+		})
+		if (err == nil) != (row.want == "") || err != nil && directory.ProblemOf(err) != row.want {
+			t.Errorf("%+v: %v", row, err)
+		}
+	}
+}

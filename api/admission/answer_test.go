@@ -37,7 +37,20 @@ func TestAHoldIsWithinItsCallersShare(t *testing.T) {
 		t.Errorf("%d bytes are held of a share of %d", held, share)
 	}
 
-	for _, hold := range holds {
+	small := pools.HoldAnswers(admission.Caller{Party: limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/a/b"}})
+	before := pools.Held(admission.AnswerBytesPool)
+
+	for range 100 {
+		if err := small.More(1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if held := pools.Held(admission.AnswerBytesPool) - before; held > 200_000 {
+		t.Errorf("an answer of 100000 bytes takes %d", held)
+	}
+
+	for _, hold := range append(holds, small) {
 		hold.Release()
 		hold.Release()
 
