@@ -50,6 +50,13 @@ func TestAHoldIsWithinItsCallersShare(t *testing.T) {
 		t.Errorf("an answer of 100000 bytes takes %d", held)
 	}
 
+	// What is left of the share has no room for twice as much, and has for the bytes at hand.
+	for _, bytes := range []int64{600_000, 1000} {
+		if err := small.More(bytes); err != nil {
+			t.Errorf("%d bytes more: %v", bytes, err)
+		}
+	}
+
 	for _, hold := range append(holds, small) {
 		hold.Release()
 		hold.Release()
