@@ -90,6 +90,10 @@ func Open(options Options) (*Disk, error) {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", options.Dir, AsDamage(err)), log.Close())
 	}
 
+	if err := dropUnfinished(options.Dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", options.Dir, err), log.Close())
+	}
+
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(options.Dir, keptSnapshots, options.Log.Named("snapshots"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", options.Dir, err), log.Close())
@@ -126,6 +130,17 @@ func Open(options Options) (*Disk, error) {
 		leads:     options.Leads,
 		wal:       log,
 	}, nil
+}
+
+// dropUnfinished removes the snapshots of a process that ended while it wrote them. The library leaves them: each may
+// take a gigabyte, and has contents that are erased since.
+func dropUnfinished(dir string) error {
+	unfinished, err := filepath.Glob(filepath.Join(dir, "snapshots", "*.tmp"))
+	for _, one := range unfinished {
+		err = errors.Join(err, os.RemoveAll(one))
+	}
+
+	return err
 }
 
 // makePrivate makes the directories that only the owner may read.

@@ -75,3 +75,42 @@ func TestALogGoesOnBehindASealedFile(t *testing.T) {
 		t.Errorf("%d snapshots: %v", len(files), err)
 	}
 }
+
+// A snapshot that a process was writing when it ended is removed at the next start: no erasure would find its contents.
+//
+// Requirement: LOG-012
+func TestAnUnfinishedSnapshotIsRemovedAtAStart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *Disk {
+		return must(Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(err error) { t.Error(err) },
+			Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }}))
+	}
+
+	d := open()
+
+	for index := range uint64(2) {
+		sink := must(d.Snapshots.Create(1, index+1, 1, raft.Configuration{}, 1, nil))
+
+		if _, err := sink.Write([]byte("contents")); err != nil {
+			t.Fatal(err)
+		}
+
+		if index == 0 {
+			if err := sink.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	d = open()
+	defer func() { _ = d.Close() }()
+
+	if files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*")); len(files) != 1 || err != nil ||
+		filepath.Ext(files[0]) == ".tmp" {
+		t.Errorf("the snapshots are %v: %v", files, err)
+	}
+}
