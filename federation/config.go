@@ -65,6 +65,8 @@ type Config struct {
 	// LogKeys returns the keys that may sign checkpoints of an origin's present ledger; nil follows
 	// no ledgers.
 	LogKeys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
+	// WitnessKeys returns the keys by which nodes of a domain cosign checkpoints; required with LogKeys.
+	WitnessKeys func(domain spiffeid.TrustDomain) []checkpoint.VerifierKey
 	// Cosigned returns the last checkpoint of a log that the domain has cosigned, empty if there is none.
 	Cosigned func(log string) (note string)
 	View     *index.View

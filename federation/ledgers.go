@@ -34,7 +34,6 @@ func (m *Mesh) openMirrors() *mirror.Mirrors {
 
 			return m.client.Get(ctx, node, path, nil, limit)
 		},
-		Keys: m.cfg.LogKeys,
 		Bytes: func(domain spiffeid.TrustDomain) uint64 {
 			// Without an origin nothing is followed.
 			if origin := m.origins.Get(domain); origin != nil {
@@ -43,7 +42,7 @@ func (m *Mesh) openMirrors() *mirror.Mirrors {
 
 			return 1
 		},
-		Forked: m.Contradicts,
+		Keys: m.cfg.LogKeys, WitnessKeys: m.cfg.WitnessKeys, Forked: m.Contradicts,
 	})
 }
 

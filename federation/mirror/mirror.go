@@ -40,6 +40,9 @@ type Config struct {
 	Keys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
 	// Bytes returns how much of the disk an origin may take, above LeastEntries; 0 is no bound.
 	Bytes func(origin spiffeid.TrustDomain) uint64
+	// WitnessKeys returns the keys by which nodes of another domain cosign, by its key document; none if this node has
+	// none of it.
+	WitnessKeys func(domain spiffeid.TrustDomain) []checkpoint.VerifierKey
 	// Forked is called with two notes that an origin signed for one size with different roots.
 	Forked func(origin spiffeid.TrustDomain, held, other string)
 }
@@ -450,6 +453,9 @@ func goBack(log *ledger.Log, tree ledger.Tree) error {
 	return log.Truncate()
 }
 
+// maxNames bounds the names of witnesses, in bytes: each registration of the origin is shown with all of them.
+const maxNames = 4 << 10
+
 // judgeWitnesses notes the witnesses that have cosigned a checkpoint, if they are the quorum of its
 // log's policy.
 func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, node protocol.Node,
@@ -469,19 +475,46 @@ func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, n
 		return err
 	}
 
+	// The origin has made the policy, and may put a key of its own under another domain's name.
+	policy.Witnesses = slices.DeleteFunc(policy.Witnesses, m.isForged)
+
 	found, err := policy.Judge(note)
 	if err != nil || !found.Quorum || len(found.Witnesses) == 0 {
 		return err
 	}
 
-	var witnesses directory.Witnesses
+	var (
+		witnesses directory.Witnesses
+		names     int
+	)
+
 	for _, w := range found.Witnesses {
+		if names += len(w.Witness.Key.Name); names > maxNames {
+			break
+		}
+
 		witnesses = append(witnesses, directory.Witnessed{Name: w.Witness.Key.Name, At: w.At.Unix()})
 	}
 
 	c.cosigned(&witnesses, note.Size)
 
 	return nil
+}
+
+// isForged reports whether a witness has the name of a node of a domain whose keys this node knows, and another key.
+func (m *Mirrors) isForged(witness checkpoint.PolicyWitness) bool {
+	name, _, _ := strings.Cut(witness.Key.Name, "/")
+
+	domain, err := spiffeid.TrustDomainFromString(name)
+	if err != nil {
+		return false // an outside witness
+	}
+
+	keys := m.cfg.WitnessKeys(domain)
+
+	return len(keys) > 0 && !slices.ContainsFunc(keys, func(key checkpoint.VerifierKey) bool {
+		return key.Key.Equal(witness.Key.Key)
+	})
 }
 
 func (c *copied) cosigned(by *directory.Witnesses, size uint64) {

@@ -44,6 +44,7 @@ type origin struct {
 	witness bool   // has its checkpoints cosigned
 	quorum  string // of its policy
 	busy    int    // bundles that it refuses before it shows one
+	more    int    // cosigners of further names, which its policy lists, too
 }
 
 func newOrigin(n int) *origin {
@@ -67,6 +68,10 @@ func (o *origin) note() string {
 
 	if note, err := checkpoint.Parse(text); err == nil && o.witness {
 		text += checkpoint.Cosign(note, "w", witness, time.Unix(epoch, 0))
+		for i := range o.more {
+			name, key := further(i)
+			text += checkpoint.Cosign(note, name, key, time.Unix(epoch, 0))
+		}
 	}
 
 	return text
@@ -74,13 +79,27 @@ func (o *origin) note() string {
 
 var witness = ed25519.NewKeyFromSeed([]byte("a seed of thirty-two bytes, wit."))
 
+// further returns a witness's name of 200 bytes, and its key.
+func further(i int) (name string, key ed25519.PrivateKey) {
+	seed := directory.HashOf([]byte{byte(i)})
+
+	return fmt.Sprintf("%0200d", i), ed25519.NewKeyFromSeed(seed[:])
+}
+
 func (o *origin) policy() string {
 	log := checkpoint.VerifierKey{Name: directory.LogName(beta, epoch), Type: checkpoint.TypeLog,
 		Key: o.signer.Public().(ed25519.PublicKey)}
 	w := checkpoint.VerifierKey{Name: "w", Type: checkpoint.TypeWitness, Key: witness.Public().(ed25519.PublicKey)}
 	away := checkpoint.VerifierKey{Name: "a", Type: checkpoint.TypeWitness, Key: key.Public().(ed25519.PublicKey)}
 
-	return fmt.Sprintf("log %s\nwitness w %s\nwitness a %s\ngroup both all w a\nquorum %s\n", log, w, away, o.quorum)
+	text := fmt.Sprintf("log %s\nwitness w %s\nwitness a %s\ngroup both all w a\n", log, w, away)
+	for i := range o.more {
+		name, key := further(i)
+		text += fmt.Sprintf("witness w%d %s\n", i, checkpoint.VerifierKey{Name: name, Type: checkpoint.TypeWitness,
+			Key: key.Public().(ed25519.PublicKey)})
+	}
+
+	return text + "quorum " + o.quorum + "\n"
 }
 
 func (o *origin) get(path string) (string, error) {
@@ -134,6 +153,8 @@ type follower struct {
 	forks []string
 	trust []ed25519.PrivateKey // that may sign checkpoints
 	bytes uint64               // that the copy may take
+	// witnesses are the keys by which other domains cosign.
+	witnesses map[string]ed25519.PrivateKey
 }
 
 func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
@@ -152,6 +173,13 @@ func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
 			for _, key := range f.trust {
 				keys = append(keys, checkpoint.VerifierKey{Name: directory.LogName(beta, epoch),
 					Type: checkpoint.TypeLog, Key: key.Public().(ed25519.PublicKey)})
+			}
+
+			return keys
+		},
+		WitnessKeys: func(domain spiffeid.TrustDomain) (keys []checkpoint.VerifierKey) {
+			if key := f.witnesses[domain.Name()]; key != nil {
+				keys = []checkpoint.VerifierKey{{Key: key.Public().(ed25519.PublicKey)}}
 			}
 
 			return keys
@@ -612,6 +640,43 @@ func TestWitnessesOfACheckpoint(t *testing.T) {
 
 	if err := f.Follow(t.Context(), beta, epoch+1, nil); err != nil || f.Witnesses(beta, 0) != nil {
 		t.Errorf("a next epoch's ledger: %v, witnesses %v", err, f.Witnesses(beta, 0))
+	}
+}
+
+// A cosignature in the name of a domain whose keys are known here counts only by one of them, whatever the origin's
+// policy says; and all names together are bounded.
+//
+// Requirement: LOG-013, SEC-019
+func TestNoOriginMakesUpAnotherDomainsCosignature(t *testing.T) {
+	node := newOrigin(300)
+	node.witness, node.quorum = true, "w"
+
+	for name, c := range map[string]struct {
+		known     ed25519.PrivateKey
+		more      int
+		witnesses int
+	}{
+		"unknown":     {nil, 0, 1},
+		"by its key":  {witness, 0, 1},
+		"by another":  {key, 0, 0},
+		"of 51 names": {nil, 50, 21},
+	} {
+		f := newFollower(t, t.TempDir(), node)
+		f.witnesses = map[string]ed25519.PrivateKey{"w": c.known}
+		node.more = c.more
+
+		if err := f.follow(t); err != nil {
+			t.Fatal(err)
+		}
+
+		n := 0
+		if by := f.Witnesses(beta, 299); by != nil {
+			n = len(*by)
+		}
+
+		if n != c.witnesses {
+			t.Errorf("%s: %d witnesses, want %d", name, n, c.witnesses)
+		}
 	}
 }
 
