@@ -168,7 +168,7 @@ type Config struct {
 	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
 	// Past returns the history of a registration of any domain; see ad.Handler. May be nil.
-	Past func(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error)
+	Past func(origin spiffeid.TrustDomain, rid directory.RID, before directory.Position) (*directory.Past, error)
 
 	// Ledger has the domain's transparency log, for anyone, and Logged is view.Config's. Both may be nil.
 	Ledger ledger.Log

@@ -15,10 +15,10 @@ import (
 )
 
 // pastOf is the history of registrations: two documents, and an end where it is not living.
-func pastOf(first, second *directory.Entry, living bool) func(spiffeid.TrustDomain, directory.RID) (
+func pastOf(first, second *directory.Entry, living bool) func(spiffeid.TrustDomain, directory.RID, directory.Position) (
 	*directory.Past, error,
 ) {
-	return func(_ spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+	return func(_ spiffeid.TrustDomain, rid directory.RID, _ directory.Position) (*directory.Past, error) {
 		if rid != second.RID {
 			return nil, directory.Refuse(directory.NotFound, "nothing was stated of registration %s", rid)
 		}
@@ -117,12 +117,14 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		whole(cfg)
 
 		newest, former := cfg.Past, pastOf(before, before, false)
-		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID, at directory.Position) (
+			*directory.Past, error,
+		) {
 			if rid == before.RID {
-				return former(domain, rid)
+				return former(domain, rid, at)
 			}
 
-			past, err := newest(domain, rid)
+			past, err := newest(domain, rid, at)
 			if err == nil {
 				past.Before = before.RID
 			}
@@ -156,11 +158,49 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 		}
 	}
 
+	// A long history comes in parts, from its end back. The end says who may see the parts before it.
+	long := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID, at directory.Position) (
+			*directory.Past, error,
+		) {
+			past, err := pastOf(first, second, false)(domain, rid, at)
+			if at == (directory.Position{}) {
+				past.Statements, past.Earlier = past.Statements[1:], directory.Position{Epoch: 1, Revision: 1}
+			} else {
+				past.Statements = past.Statements[:1]
+			}
+
+			return past, err
+		}
+	})
+
+	for _, c := range []struct {
+		caller, cursor string
+		status         int
+		has, lacks     string
+	}{
+		{"/agent/ada", "", 200, `"next":"1.1"`, "of before"},
+		{"/agent/ada", "?after=1.1", 200, "of before", `"next"`},
+		{"/agent/bob", "?after=1.1", 404, "not_found", "of before"},
+		{"/agent/ada", "?after=1", 400, "EPOCH.REVISION", "of before"},
+	} {
+		resp := ask(t, long, c.caller, "GET", "/ad/r/"+rid(1)+"/history"+c.cursor, "")
+		data, err := io.ReadAll(resp.Body)
+		must(t, err)
+
+		if body := string(data); resp.StatusCode != c.status || !strings.Contains(body, c.has) ||
+			strings.Contains(body, c.lacks) {
+			t.Errorf("%s gets by %q %d %s", c.caller, c.cursor, resp.StatusCode, body)
+		}
+	}
+
 	// Once all contents were erased, operators and auditors see hashes and times.
 	erased := newTestServer(t, func(cfg *Config) {
 		whole(cfg)
 
-		cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
+		cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
 			return &directory.Past{Erased: true, Statements: []directory.PastStatement{{H: directory.Hash{7}}}}, nil
 		}
 	})
@@ -206,7 +246,7 @@ func TestAnEndSaysWhyItEnded(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
 			whole(cfg)
 
-			cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
+			cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
 				return &directory.Past{Statements: []directory.PastStatement{{Entry: last, Payload: []byte("{}")},
 					{Inclusion: directory.Inclusion{At: end.at}, Payload: payload}}}, nil
 			}

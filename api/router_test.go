@@ -22,7 +22,7 @@ func whole(cfg *Config) {
 	cfg.Bundle = func() ([]byte, error) { return quietBundles{}.Publish(cfg.Domain) }
 	cfg.Bundles = quietBundles{}
 	cfg.Ledger = quietLedger{}
-	cfg.Past = func(spiffeid.TrustDomain, directory.RID) (*directory.Past, error) {
+	cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
 		return &directory.Past{Statements: []directory.PastStatement{{Payload: []byte("{}")}}}, nil
 	}
 	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,

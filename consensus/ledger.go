@@ -133,15 +133,21 @@ type Statement struct {
 // IsErased reports whether an operator has had the contents of a registration erased.
 func (l *Ledger) IsErased(rid directory.RID) bool { return l.member.replica.hasErased(rid) }
 
-// History returns the statements of a registration of this domain, the first one first: none if it is not
-// known. complete is false while this member copies the history of another one.
-func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bool, err error) {
+// History returns the last statements of a registration of this domain before a place, the first one first: none if
+// it is not known. The zero place is behind all of them. earlier says that there are others before these. complete is
+// false while this member copies the history of another one.
+func (l *Ledger) History(rid directory.RID, before directory.Position) (statements []Statement, earlier, complete bool,
+	err error,
+) {
 	// Before the records: if another statement follows meanwhile, this one is among them.
-	newest := l.member.replica.registration(rid)
+	var newest *state.Registration
+	if before == (directory.Position{}) {
+		newest = l.member.replica.registration(rid)
+	}
 
-	records, err := l.member.replica.history.Of(rid)
+	records, earlier, err := l.member.replica.history.Of(rid, before)
 	if err != nil {
-		return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
+		return nil, false, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
 	}
 
 	// The erasure holds from its commit, whether or not this disk has the contents still.
@@ -155,14 +161,14 @@ func (l *Ledger) History(rid directory.RID) (statements []Statement, complete bo
 		st := Statement{Record: r}
 		if r.Kept != nil {
 			if st.Payload, st.Disclosures, st.Entry, err = state.Kept(l.member.cfg.Domain, r.Kept); err != nil {
-				return nil, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
+				return nil, false, false, directory.Refuse(directory.Unavailable, "the history can't be read: %w", err)
 			}
 		}
 
 		statements = append(statements, st)
 	}
 
-	return statements, !l.member.replica.history.Lacks(), nil
+	return statements, earlier, !l.member.replica.history.Lacks(), nil
 }
 
 // withNewest adds a registration's statement to its past ones. It is among them if a backup was restored.

@@ -282,7 +282,7 @@ func TestALostStartOfTheFirstEpochIsMadeAnew(t *testing.T) {
 func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 	t.Helper()
 
-	statements, complete, err := s.Logs.History(rid)
+	statements, _, complete, err := s.Logs.History(rid, directory.Position{})
 	if err != nil || !complete {
 		t.Fatalf("the history of %s at %s: complete %t, %v", rid, s.cfg.Node, complete, err)
 	}
@@ -540,7 +540,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		}
 
 		// Neither does a name come back from a member that has pruned the contents and not erased them yet.
-		records, err := s.Replica.history.Of(made.RID)
+		records, _, err := s.Replica.history.Of(made.RID, directory.Position{})
 		if err != nil || len(records) == 0 {
 			t.Fatal(records, err)
 		}

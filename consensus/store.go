@@ -169,7 +169,7 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 // Erase takes the contents of a registration that has ended out of the history, on all members: each erases
 // them from its disk as soon as it has applied the command. To repeat it is safe.
 func (s *Store) Erase(ctx context.Context, rid directory.RID) error {
-	statements, complete, err := s.Logs.History(rid)
+	statements, _, complete, err := s.Logs.History(rid, directory.Position{})
 
 	switch {
 	case err != nil:

@@ -1,8 +1,10 @@
 package directory
 
-// A Past is the history of a registration: the statements of its domain, the first one first.
+// A Past is a part of the history of a registration: statements of its domain, the first one first.
 type Past struct {
 	Statements []PastStatement
+	// Earlier is the place of the first of them, an epoch and an index, if there are others before it; else zero.
+	Earlier Position
 	// Complete is false if a node has not all statements that the domain has kept.
 	Complete bool
 	// Erased is set once an operator has had the contents of all statements erased.

@@ -212,14 +212,16 @@ func (l ledgers) inclusions(epoch uint64, indexes ...uint64) (note string, paths
 	return note + cosignatures, paths, err
 }
 
-// past returns the history of a registration. Of this domain's it has the statements that are kept; of another
-// domain's, the present one, which this node has verified.
-func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error) {
+// past returns the history of a registration before a place, or its end. Of this domain's it has the statements that
+// are kept; of another domain's, the present one, which this node has verified.
+func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID, before directory.Position) (*directory.Past,
+	error,
+) {
 	if origin != n.cfg.TrustDomain {
 		return n.foreignPast(origin, rid)
 	}
 
-	statements, complete, err := n.store.Logs.History(rid)
+	statements, earlier, complete, err := n.store.Logs.History(rid, before)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +231,9 @@ func (n *Node) past(origin spiffeid.TrustDomain, rid directory.RID) (*directory.
 	}
 
 	past := &directory.Past{Complete: complete, Erased: n.store.Logs.IsErased(rid)}
+	if earlier {
+		past.Earlier = directory.Position{Epoch: statements[0].Epoch, Revision: statements[0].Index}
+	}
 
 	for i := range statements {
 		st := &statements[i]

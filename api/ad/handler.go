@@ -54,7 +54,7 @@ type Handler struct {
 	Operate func(id directory.Identity, action string) directory.Decision
 	// Past returns the history of a registration of any domain; the error is directory.NotFound or
 	// Unavailable. Nil if the node keeps none.
-	Past func(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Past, error)
+	Past func(origin spiffeid.TrustDomain, rid directory.RID, before directory.Position) (*directory.Past, error)
 	// Recipients returns the peers to which a registration of the domain is sent, or not.
 	Recipients func(*directory.Entry) []wire.Recipient
 }

@@ -46,6 +46,10 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 	data = strictjson.AppendText(data, "origin", latest.Origin.Name())
 	data = response.AppendBool(data, "complete", past.Complete)
 
+	if past.Earlier != (directory.Position{}) {
+		data = strictjson.AppendText(data, "next", past.Earlier.String())
+	}
+
 	data = h.appendNeighbour(data, call, "before", past.Before)
 	data = h.appendNeighbour(data, call, "after", past.After)
 
@@ -97,7 +101,7 @@ func (h *Handler) sees(call *request.Call, rid directory.RID) bool {
 		return ok
 	}
 
-	past, err := h.Past(h.Domain, rid)
+	past, err := h.Past(h.Domain, rid, directory.Position{})
 
 	return err == nil && h.sawEnd(call, newestContents(past))
 }
@@ -114,8 +118,19 @@ func (h *Handler) wasFor(call *request.Call, e *directory.Entry) bool {
 	return ok && slices.Contains(e.Visibility.Peers, id.TrustDomain())
 }
 
-// past returns the history that the path names, and its newest contents.
+// past returns the history that the path names, or its part before the cursor of the query, and its newest contents.
 func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Past, *directory.Entry, error) {
+	var before directory.Position
+
+	cursor, err := call.Params.One("after")
+	if err == nil && cursor != "" {
+		err = before.UnmarshalText([]byte(cursor))
+	}
+
+	if err != nil {
+		return nil, nil, err
+	}
+
 	rid, err := directory.ParseRID(call.Vars["id"])
 
 	// All but the rid of an ended registration is found, or refused, as by GET.
@@ -125,12 +140,12 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 			return nil, nil, err
 		}
 
-		past, err := h.Past(found.Entry.Origin, found.Entry.RID)
+		past, err := h.Past(found.Entry.Origin, found.Entry.RID, before)
 
 		return past, found.Entry, err
 	}
 
-	past, err := h.Past(h.Domain, rid)
+	past, err := h.Past(h.Domain, rid, directory.Position{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,7 +159,12 @@ func (h *Handler) past(w http.ResponseWriter, call *request.Call) (*directory.Pa
 		latest = &directory.Entry{RID: rid, Origin: h.Domain}
 	}
 
-	return past, latest, nil
+	// The end of the history says who may see all of it.
+	if cursor != "" {
+		past, err = h.Past(h.Domain, rid, before)
+	}
+
+	return past, latest, err
 }
 
 // newestContents returns the newest contents in a history; nil if all were pruned.

@@ -165,7 +165,7 @@ func (h *Handler) tlogProof(entry *directory.Entry) ([]byte, error) {
 		return nil, directory.Refuse(directory.NotFound, "this node has no ledger")
 	}
 
-	past, err := h.Past(entry.Origin, entry.RID)
+	past, err := h.Past(entry.Origin, entry.RID, directory.Position{})
 	if err != nil {
 		return nil, err
 	}

@@ -338,10 +338,16 @@ func (c *Client) Staple(ctx context.Context, id string) (*Reply, error) {
 type History = wire.History
 
 // History reads all that was stated of a registration, living or ended, as far as the directory keeps it
-// and the caller may see it. It is not verified here.
-func (c *Client) History(ctx context.Context, id string) (History, *Reply, error) {
+// and the caller may see it: the last part of it, or the one to which the cursor Next of another part leads. It is not
+// verified here.
+func (c *Client) History(ctx context.Context, id, after string) (History, *Reply, error) {
+	target := resource(id) + "/history"
+	if after != "" {
+		target += "?after=" + url.QueryEscape(after)
+	}
+
 	var out History
-	r, err := c.read(ctx, resource(id)+"/history", "statements", &out)
+	r, err := c.read(ctx, target, "statements", &out)
 
 	return out, r, err
 }

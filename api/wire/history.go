@@ -9,6 +9,8 @@ type History struct {
 	Origin string `json:"origin"`
 	// Complete is whether the node has all that the domain has kept; false of another domain.
 	Complete bool `json:"complete"`
+	// Next is the cursor for the statements before these; empty if there are none.
+	Next string `json:"next"`
 	// Before and After are the paths of the histories of registrations with the same name; empty if
 	// there is none.
 	Before     string          `json:"before"`

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -307,27 +308,54 @@ func dueKey(until int64, key []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(until)), key...)
 }
 
-// Of returns the records of a registration, the first statement first.
-func (s *Store) Of(rid directory.RID) (records []Record, err error) {
+// The bounds of one answer of Of: an owner may replace a large document all day.
+const (
+	MostRecords  = 1000
+	mostContents = 4 << 20 // bytes, exceeded by at most one record
+)
+
+// Of returns the last records of a registration before a place, as many as its bounds allow, the first statement
+// first; earlier says that there are others before them. A place has an epoch and an index; the zero place is behind
+// all others.
+func (s *Store) Of(rid directory.RID, before directory.Position) (records []Record, earlier bool, err error) {
 	if err := s.Flush(); err != nil {
-		return nil, err
+		return nil, false, err
+	}
+
+	if before == (directory.Position{}) {
+		before = directory.Position{Epoch: math.MaxUint64, Revision: math.MaxUint64}
 	}
 
 	err = s.view(func(tx *bbolt.Tx) error {
 		c, prefix := tx.Bucket(statements).Cursor(), ridKey(rid)
-		for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
+
+		last := c.Prev
+		if key, _ := c.Seek(keyOf(rid, before.Epoch, before.Revision)); key == nil {
+			last = c.Last
+		}
+
+		key, value := last()
+
+		for size := 0; bytes.HasPrefix(key, prefix); key, value = c.Prev() {
+			if len(records) == MostRecords || size >= mostContents {
+				earlier = true
+				break
+			}
+
 			var r Record
 			if err := state.Unmarshal(value, &r); err != nil {
 				return err
 			}
 
-			records = append(records, r)
+			records, size = append(records, r), size+len(value)
 		}
+
+		slices.Reverse(records)
 
 		return nil
 	})
 
-	return records, err
+	return records, earlier, err
 }
 
 // Named returns the registrations that had a name, the first one first.

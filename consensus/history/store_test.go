@@ -37,7 +37,7 @@ func record(n byte, index uint64, until int64) history.Record {
 func kept(t *testing.T, s *history.Store, n byte) (indexes []uint64) {
 	t.Helper()
 
-	all, err := s.Of(rid(n))
+	all, _, err := s.Of(rid(n), directory.Position{})
 	must(t, err)
 
 	for _, r := range all {
@@ -70,8 +70,47 @@ func TestContentsArePrunedOnceTheyAreFormer(t *testing.T) {
 		}
 	}
 
-	if all, _ := s.Of(rid(1)); len(all) != 3 {
+	if all, _, _ := s.Of(rid(1), directory.Position{}); len(all) != 3 {
 		t.Errorf("%d statements remain, want all 3", len(all))
+	}
+}
+
+// A history is read from its end back, in parts that are bounded in records and bytes.
+func TestALongHistoryIsReadInParts(t *testing.T) {
+	s := open(t, t.TempDir())
+
+	var all []history.Record
+	for i := range uint64(2*history.MostRecords + 60) {
+		all = append(all, record(2, i+1, 300))
+		if i >= 60 { // the first ones are large
+			all[i].Kept = nil
+		}
+	}
+
+	// Neighbours on both sides are of other registrations.
+	if err := s.Merge(append(all, record(1, 5, 300), record(3, 5, 300))); err != nil {
+		t.Fatal(err)
+	}
+
+	want := all
+	for _, n := range []int{history.MostRecords, history.MostRecords, 42, 18, 0} {
+		before := directory.Position{}
+		if len(want) < len(all) {
+			before = directory.Position{Epoch: 1, Revision: uint64(len(want)) + 1}
+		}
+
+		part, earlier, err := s.Of(rid(2), before)
+		if err != nil || len(part) != n || earlier != (len(want) > n) {
+			t.Fatalf("%d of %d records, earlier %t, %v", len(part), len(want), earlier, err)
+		}
+
+		for i, r := range part {
+			if at := len(want) - n + i; r.Index != want[at].Index {
+				t.Fatalf("record %d has index %d", at, r.Index)
+			}
+		}
+
+		want = want[:len(want)-n]
 	}
 }
 
@@ -132,7 +171,8 @@ func TestErasedContentsAreOverwritten(t *testing.T) {
 		}
 	}
 
-	if all, err := s.Of(rid(1)); err != nil || len(all) != 1 || all[0].Kept != nil || all[0].Agent != "" {
+	if all, _, err := s.Of(rid(1), directory.Position{}); err != nil || len(all) != 1 || all[0].Kept != nil ||
+		all[0].Agent != "" {
 		t.Errorf("its statements are %+v: %v", all, err)
 	}
 }

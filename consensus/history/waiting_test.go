@@ -21,7 +21,7 @@ func TestStatementsThatEndAtOnceAreWritten(t *testing.T) {
 	s.waiting = []state.Past{{RID: directory.NewRID(1, [10]byte{2}), Epoch: 1, Index: 2}}
 	s.Add(past)
 
-	if records, err := s.Of(past[0].RID); len(records) != 1 || err != nil || s.Lacks() {
+	if records, _, err := s.Of(past[0].RID, directory.Position{}); len(records) != 1 || err != nil || s.Lacks() {
 		t.Errorf("%d statements are written, lacks %t: %v", len(records), s.Lacks(), err)
 	}
 

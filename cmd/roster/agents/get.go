@@ -22,6 +22,7 @@ func getCommand(session *connect.Session) *cobra.Command {
 		proof      bool
 		staple     bool
 		past       bool
+		after      string
 		recipients bool
 		read       apiclient.ReadOptions
 	)
@@ -50,7 +51,7 @@ With --history the table has all that was stated of the registration: when, by w
 index of the domain's ledger, and which members changed. Of an end the column BY says whether
 the registration expired or was removed. -o json has the documents, and the proofs that the
 ledger has each statement. One that has ended is named by its RID, and shown to its last owner,
-operators and auditors.`,
+operators and auditors. A long history is shown from its end back, in parts.`,
 		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance\n" +
 			"  roster get weather-oslo --proof > proof.json",
 		Args: cli.Args("NAME|RID"),
@@ -62,7 +63,7 @@ operators and auditors.`,
 
 			// The history comes first, because a registration that has ended can't be read any more.
 			if past {
-				return printHistory(c.Context(), session, client, args[0], origin, read)
+				return printHistory(c.Context(), session, client, args[0], origin, after, read)
 			}
 
 			found, err := get(c.Context(), session, client, args[0], origin, read)
@@ -98,6 +99,7 @@ operators and auditors.`,
 	cmd.Flags().BoolVar(&proof, "proof", false, "print the proof file, for roster verify")
 	cmd.Flags().BoolVar(&staple, "staple", false, "print a small, fresh proof file for the agent to carry")
 	cmd.Flags().BoolVar(&past, "history", false, "show all that was stated of it, with its place in the ledger")
+	cmd.Flags().StringVar(&after, "after", "", "with --history: show the statements before this `CURSOR`")
 	cmd.Flags().BoolVar(&recipients, "audience", false, "show which peers it is sent to, and why not to others")
 	cmd.MarkFlagsMutuallyExclusive("proof", "staple", "provenance", "audience", "history")
 	addReadFlags(cmd, &read)
@@ -129,7 +131,7 @@ func printProof(ctx context.Context, session *connect.Session, read proofReader,
 
 // printHistory prints the history of a registration, by its name while it lives, and by its rid.
 func printHistory(
-	ctx context.Context, session *connect.Session, client *apiclient.Client, id, origin string,
+	ctx context.Context, session *connect.Session, client *apiclient.Client, id, origin, after string,
 	read apiclient.ReadOptions,
 ) error {
 	path := id
@@ -144,7 +146,7 @@ func printHistory(
 		path = found.Href
 	}
 
-	past, reply, err := client.History(ctx, path)
+	past, reply, err := client.History(ctx, path, after)
 	if err != nil {
 		return err
 	}
@@ -154,6 +156,11 @@ func printHistory(
 		t.Add(session.Console.Time(st.At), strconv.FormatUint(st.Index, 10), st.State,
 			cmp.Or(st.RegisteredBy, st.TransferredBy, st.Owner, st.Reason), st.BroughtBy,
 			strings.Join(st.Changed, ", "))
+	}
+
+	if past.Next != "" {
+		session.Console.Note("There are earlier statements: %s",
+			session.CommandLine("get", id, "--history", "--after", past.Next))
 	}
 
 	if !past.Complete {
