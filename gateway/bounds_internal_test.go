@@ -102,7 +102,7 @@ func TestTransportsAreBounded(t *testing.T) {
 
 	for n := range maxTransports + 8 {
 		to := Target{Registrant: spiffeid.RequireFromString(fmt.Sprintf("spiffe://alpha.test/agent/%d", n))}
-		if guard.transport(to) != guard.transport(to) {
+		if first := guard.transport(to); guard.transport(to) != first {
 			t.Fatal("a registrant's connections are not kept")
 		}
 	}
