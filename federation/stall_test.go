@@ -2,6 +2,7 @@ package federation
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -283,6 +284,38 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 
 		if at, _ := b.beta.Position(alpha); at.Revision != before.Revision+10 {
 			t.Errorf("it says that it is at %v", at)
+		}
+	})
+}
+
+// A head that a node learned while its disk did not answer is on disk with the next page.
+//
+// Requirement: FORM-007
+func TestAHeadFromAStallIsWrittenWithTheNextPage(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		o := b.beta.origins.Get(alpha)
+
+		b.origin.register("agent", 86400)
+		b.pull()
+		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
+
+		release := b.beta.hang(t)
+		defer release()
+		time.Sleep(2 * store.StallAfter)
+		b.origin.register("another", 86400)
+
+		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); !errors.Is(err, store.ErrStalled) {
+			t.Fatal(err)
+		}
+
+		release()
+		b.pull()
+
+		saved, err := b.beta.store.Origins()
+		must(t, err)
+
+		if head := saved[alpha].Head; head == "" || head != o.NewestHead() {
+			t.Errorf("on disk is %q, and known is %q", head, o.NewestHead())
 		}
 	})
 }

@@ -304,20 +304,18 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 		return store.Changes{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
 	}
 
-	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed.
+	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed. The
+	// rest of the saved state may be newer than on disk, where a write of it failed.
+	now := o.Shown.Index.Clock.Now()
 	fresh := &store.NewPage{
 		Page: page.Page, Text: page.Text, Key: key, VerifiedAt: page.VerifiedAt, Records: records, Room: o.room(st),
-		Entries: uint64(o.Cfg.Quota), Now: o.Shown.Index.Clock.Now(),
+		Entries: uint64(o.Cfg.Quota), Now: now, Saved: o.saved(now),
 	}
 
 	// A repeated pull doubles the limit, because entries that the origin no longer announces stay
 	// until the end of the pull.
 	if st.RepullSince > 0 {
 		fresh.Entries *= 2
-	}
-
-	if o.Mesh.Cur != nil {
-		fresh.Shown = o.Mesh.Cur.Id.Epoch
 	}
 
 	return span.Get(ctx, span.Store, func() (store.Changes, error) { return o.Store.ApplyPage(st.Id, fresh) })

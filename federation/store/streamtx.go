@@ -111,8 +111,8 @@ type NewPage struct {
 	Records    map[directory.RID]Arrival // that were fetched for it
 	Room       Room
 	Entries    uint64    // the most that the stream may have
-	Now        time.Time // by the origin's clock: the floor that is saved with the page (rule T4)
-	Shown      uint64    // epoch of the origin's stream that is shown
+	Now        time.Time // by the origin's clock
+	Saved      Origin    // is written with the page
 }
 
 // ApplyPage writes a page in one transaction, so that it is accepted whole or not at all. The page
@@ -141,7 +141,7 @@ func (s *Store) ApplyPage(id StreamID, page *NewPage) (Changes, error) {
 			return nil, err
 		}
 
-		return effects, t.saveFloor(id.Origin, page)
+		return effects, t.SaveOrigin(id.Origin, page.Saved)
 	})
 }
 
@@ -666,20 +666,6 @@ func putPage(chain *bbolt.Bucket, page *signed.Page, text string) error {
 // SaveOrigin writes the state of an origin in the transaction of one of its streams.
 func (t *Tx) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 	return putOrigin(t.tx, td, st)
-}
-
-// saveFloor writes the origin's time and epoch in the transaction of a page.
-func (t *Tx) saveFloor(td spiffeid.TrustDomain, page *NewPage) error {
-	var saved Origin
-	if data := t.tx.Bucket(bucketOrigins).Get([]byte(td.Name())); data != nil {
-		if err := Unmarshal(data, &saved); err != nil {
-			return err
-		}
-	}
-
-	saved.Epoch, saved.Floor = page.Shown, page.Now.UnixMilli()
-
-	return putOrigin(t.tx, td, saved)
 }
 
 func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st Origin) error {
