@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // looked takes a page of alpha's mesh stream through the gate, and gets its records.
@@ -222,5 +223,29 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {
 			t.Errorf("%+v", s)
 		}
+	})
+}
+
+// A page whose changes panic in the index stops no stream: what is counted in memory agrees with the disk, and the
+// next page is accepted.
+//
+// Requirement: FORM-006
+func TestAPageThatPanicsInTheIndexIsCounted(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		o := b.beta.origins.Get(alpha)
+
+		rid := b.origin.register("agent", 86400)
+		b.pull()
+
+		b.beta.shown(alpha)[rid].Packed = directory.LoadPacked([]byte{0xff}) // can't be taken out of the index
+		b.origin.remove(rid)
+
+		err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(), unlimited(t.Context()))
+		if used := o.Mesh.Cur.Used; err == nil || used != (store.Usage{}) || o.Since(&o.Mesh) != b.origin.rev {
+			t.Errorf("after %v it is at %d, and counts %+v", err, o.Since(&o.Mesh), used)
+		}
+
+		b.origin.register("another", 86400)
+		b.pull()
 	})
 }

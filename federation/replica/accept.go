@@ -327,7 +327,7 @@ func (o *Origin) Counted(c protocol.Code) protocol.Code {
 	return c
 }
 
-// Apply repeats the effects of a disk transaction in the index and in memory. If page isn't nil, the feed's
+// Apply repeats the effects of a disk transaction in memory and in the index. If page isn't nil, the feed's
 // progress becomes visible to readers at the same moment. A stream that isn't shown yet
 // changes no index. The caller holds change.
 func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
@@ -341,10 +341,6 @@ func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
-
-	if st == feed.Cur {
-		o.Shown.apply(st.Id.Audience, done.Effects, twice)
-	}
 
 	before := o.room(st)
 	st.repeat(done, o.Cfg.Quota, o.Shown.Index.Clock.Now())
@@ -360,6 +356,11 @@ func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 
 	if page != nil {
 		o.progress(feed, st, page)
+	}
+
+	// The index comes last: if it panics, the counters and the position agree with the disk all the same.
+	if st == feed.Cur {
+		o.Shown.apply(st.Id.Audience, done.Effects, twice)
 	}
 }
 

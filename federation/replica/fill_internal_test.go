@@ -16,7 +16,7 @@ import (
 
 // At a start, an entry that panics in the index costs that entry alone.
 //
-// Requirement: MESH-028
+// Requirement: FORM-006
 func TestFillLeavesOutAnEntryThatPanics(t *testing.T) {
 	origin := spiffeid.RequireTrustDomainFromString("alpha.test")
 
