@@ -325,3 +325,33 @@ func (r *repeating) Read(b []byte) (n int, err error) {
 
 	return n, nil
 }
+
+// The head of a stream that was dropped, because the origin lists this domain no longer, does not come back with a
+// restart, whether or not the private stream went on.
+//
+// Requirement: MESH-025
+func TestTheHeadOfADroppedStreamStaysAway(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		inBench(t, func(t *testing.T, b *bench) {
+			o := b.beta.origins.Get(alpha)
+
+			rid := b.origin.register("agent", 86400)
+			b.pull()
+			must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
+
+			b.origin.list(gamma)
+			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
+
+			if own {
+				b.origin.grant(rid, directory.Only(beta), true)
+				must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
+			}
+
+			b.beta.reopen(t)
+
+			if o := b.beta.origins.Get(alpha); o.NewestHead() != "" || o.Behind() {
+				t.Errorf("with own entries %t: the head is %q, and it is behind %t", own, o.NewestHead(), o.Behind())
+			}
+		})
+	}
+}

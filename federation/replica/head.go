@@ -203,12 +203,17 @@ func (o *Origin) obey() error {
 		return nil
 	}
 
+	o.forgetHead() // on disk first, because a start without the streams finds nothing to obey
+
+	if err := o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())); err != nil {
+		return err
+	}
+
 	if err := o.Store.DropStreams(o.Domain, directory.Mesh); err != nil {
 		return err
 	}
 
 	o.replace(&o.Mesh, nil)
-	o.forgetHead()
 
 	o.Cfg.Logger.Warn("an origin no longer exports to this domain; its records were removed", "origin", o.Domain.Name())
 	o.Moved()
