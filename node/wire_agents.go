@@ -134,6 +134,7 @@ func (n *Node) wireProbe() error {
 				// The policy may have changed since the last batch.
 				return directory.Caller{Identity: as, Commissioning: n.policy.Commission(as), RequestID: "prober"}
 			},
+			Permits: func(e *directory.Entry) bool { return n.policy.Renew(e).Allow },
 		}
 	}
 

@@ -32,6 +32,7 @@ type Registry interface {
 // A Policy decides on the registrations of the crawling identity.
 type Policy interface {
 	DefaultVisibility() directory.Visibility
+	Renew(e *directory.Entry) directory.Decision
 	Register(
 		id directory.Identity, agent string, p *directory.Projection, v directory.Visibility,
 	) directory.Decision
@@ -120,6 +121,11 @@ func (f *Follower) apply(ctx context.Context, result *Result) error {
 			// It is still listed: the held registration expires by itself.
 			f.logRefused(agent, agent.Err)
 		case held != nil && bytes.Equal(held.Document.Bytes(), agent.Document.Bytes()):
+			if !f.Policy.Renew(held).Allow {
+				f.logRefused(agent, f.forbidden())
+				continue
+			}
+
 			unchanged = append(unchanged, directory.Renewal{RID: held.RID, Lifetime: result.Lease()})
 		default:
 			err := f.register(ctx, caller, agent, result.Lease())
@@ -157,6 +163,10 @@ func (f *Follower) logRefused(agent Agent, err error) {
 		"origin", f.Origin.String(), "agent", agent.Name, "err", err)
 }
 
+func (f *Follower) forbidden() error {
+	return directory.Refuse(directory.Forbidden, "policy does not permit %s to register it", f.As)
+}
+
 // register registers one agent, if policy permits it to the crawling identity.
 func (f *Follower) register(ctx context.Context, caller directory.Caller, agent Agent, lifetime uint32) error {
 	projection, err := kinds.Project(agent.Name, agent.Document)
@@ -166,7 +176,7 @@ func (f *Follower) register(ctx context.Context, caller directory.Caller, agent 
 
 	visibility := f.Policy.DefaultVisibility()
 	if !f.Policy.Register(f.As, agent.Name, projection, visibility).Allow {
-		return directory.Refuse(directory.Forbidden, "policy does not permit %s to register it", f.As)
+		return f.forbidden()
 	}
 
 	_, err = f.Registry.Register(ctx, directory.RegisterRequest{

@@ -179,6 +179,10 @@ func (p *permission) Register(_ directory.Identity, agent string, _ *directory.P
 	return directory.Decision{Allow: agent != p.forbidden}
 }
 
+func (p *permission) Renew(e *directory.Entry) directory.Decision {
+	return directory.Decision{Allow: e.Agent != p.forbidden}
+}
+
 func (f *following) All() iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		f.scanned = true
@@ -263,6 +267,11 @@ func TestARefusedAgentExcludesNoOther(t *testing.T) {
 		if !strings.Contains(f.lines.String(), line) {
 			t.Errorf("the log lacks %q:\n%s", line, &f.lines)
 		}
+	}
+
+	f.policy.forbidden = f.name("good")
+	if f.crawl(t.Context()); strings.Contains(f.done(), "good@") || f.entries[f.name("good")] == nil {
+		t.Error("an agent that policy no longer permits is renewed, or removed before its deadline")
 	}
 
 	f.refuses = directory.Refuse(directory.Conflict, "the name is another's")

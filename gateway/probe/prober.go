@@ -57,6 +57,8 @@ type Renewer struct {
 	Registry Registry
 	// Caller returns the identity that refreshes, with its rights by the policy in force.
 	Caller func() directory.Caller
+	// Permits reports whether policy lets the owner of a registration register it as it is.
+	Permits func(*directory.Entry) bool
 }
 
 // ProberConfig configures a Prober.
@@ -380,7 +382,8 @@ func (p *Prober) renew(ctx context.Context, hosts map[string][]*task) {
 	for _, tasks := range hosts {
 		for _, t := range tasks {
 			for _, entry := range t.entries {
-				if p.isRenewable(entry, now) {
+				// What its owner may not renew ends at its deadline, also if the agent is there.
+				if p.isRenewable(entry, now) && p.cfg.Renew.Permits(entry) {
 					items = append(items, directory.Renewal{RID: entry.RID})
 				}
 			}

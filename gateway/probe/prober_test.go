@@ -219,7 +219,8 @@ func TestARoundAsksEachSourceOnce(t *testing.T) {
 			Registry: refresher(func(ctx context.Context, batch directory.RefreshBatch) (directory.Outcome, error) {
 				return d.RefreshMany(ctx, batch)
 			}),
-			Caller: func() directory.Caller { return caller },
+			Caller:  func() directory.Caller { return caller },
+			Permits: func(e *directory.Entry) bool { return e.RID != rid(7) },
 		}
 	})
 	card := strings.ReplaceAll(helloCard, "URL", url)
@@ -230,17 +231,19 @@ func TestARoundAsksEachSourceOnce(t *testing.T) {
 	d.register(4, card, func(e *directory.Entry) { e.ExpiresAt = time.Now().UnixMilli() })
 	young := d.register(5, card,
 		func(e *directory.Entry) { e.ExpiresAt = time.Now().Add(8 * time.Minute).UnixMilli() })
+	forbidden := d.register(7, card, nil) // whose owner may no longer register it
 
 	began := time.Now().UnixMilli()
 
 	asked, states := d.round()
 	if !slices.Equal(asked, []string{"/a"}) ||
-		!slices.Equal(states, []directory.ProbeState{"mismatch", "verified", "verified"}) {
+		!slices.Equal(states, []directory.ProbeState{"mismatch", "verified", "verified", "verified"}) {
 		t.Fatalf("asked %q, found %q", asked, states)
 	}
 
 	for entry, want := range map[*directory.Entry]directory.ProbeState{
 		agrees: directory.ProbeVerified, differs: directory.ProbeMismatch, young: directory.ProbeVerified,
+		forbidden: directory.ProbeVerified,
 	} {
 		if got, ok := d.prober.cfg.Findings.Of(entry); !ok || got.State != want || got.At < began {
 			t.Errorf("%s is %+v, %t; want %s", entry.Agent, got, ok, want)
@@ -256,7 +259,7 @@ func TestARoundAsksEachSourceOnce(t *testing.T) {
 		t.Errorf("what isn't due is asked: %q; refreshed are %+v", asked, d.batch)
 	}
 
-	d.older(agrees, differs, young)
+	d.older(agrees, differs, young, forbidden)
 
 	if asked, states := d.round(); !slices.Equal(asked, []string{`/a"1"`}) || states != nil {
 		t.Errorf("asked again: %q, %q", asked, states)
@@ -344,7 +347,8 @@ func TestARefusedRenewalIsTold(t *testing.T) {
 	p := NewProber(ProberConfig{
 		Findings: NewFindings(), Logger: slog.New(slog.NewTextHandler(&lines, nil)),
 		Renew: &Renewer{
-			Caller: func() directory.Caller { return directory.Caller{} },
+			Caller:  func() directory.Caller { return directory.Caller{} },
+			Permits: func(*directory.Entry) bool { return true },
 			Registry: refresher(func(_ context.Context, b directory.RefreshBatch) (directory.Outcome, error) {
 				batches++
 				out := directory.Outcome{Each: make([]directory.RenewalResult, len(b.Items))}
