@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,27 +242,27 @@ func (m ResumeToken) String() string {
 	return strconv.FormatUint(m.log, 36) + "." + strconv.FormatUint(m.next, 36)
 }
 
-// ParseResumeToken is the reverse of String; any other text gives the zero value.
+// ParseResumeToken is the reverse of String; a text that is not two such numbers gives the zero value.
 func ParseResumeToken(s string) ResumeToken {
 	log, next, _ := strings.Cut(s, ".")
 	a, err := strconv.ParseUint(log, 36, 64)
 
 	b, err2 := strconv.ParseUint(next, 36, 64)
-	if m := (ResumeToken{a, b}); err == nil && err2 == nil && m.String() == s {
-		return m
+	if err != nil || err2 != nil {
+		return ResumeToken{}
 	}
 
-	return ResumeToken{}
+	return ResumeToken{a, b}
 }
 
 // sameForWatchers reports whether two entries of one rid differ in nothing that watchers
-// see: a refresh, a renewal or a new signature changes deadlines and provenance alone.
+// see: a refresh, a renewal or a new signature changes deadlines and provenance alone. A statement of another
+// domain has more or fewer members for this one when its policy changes.
 func sameForWatchers(entry, b *directory.Entry) bool {
 	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt &&
 		entry.RegisteredAt == b.RegisteredAt &&
 		entry.Agent == b.Agent && entry.Owner == b.Owner && entry.Redacted == b.Redacted &&
 		entry.Provenance.Equal(b.Provenance) &&
-		entry.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(entry.Visibility.Peers, b.Visibility.Peers) &&
 		(entry.Document == b.Document || // as after a refresh, for which no document at rest is read
 			entry.Document.Kind() == b.Document.Kind() && bytes.Equal(entry.Document.Bytes(), b.Document.Bytes()))
 }

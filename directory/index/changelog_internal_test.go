@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 )
@@ -51,6 +53,15 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	if n, there := l.read(buf[:], l.first, l.next); n != len(buf) || !there || buf[0].old != large {
 		t.Errorf("%d of what is kept are read", n)
 	}
+
+	l.unsubscribe()
+	l.idle = l.idle.Add(-2 * logIdle)
+	l.append(change{}) // it ends the log
+	l.subscribe()
+
+	if l.weight != 0 {
+		t.Errorf("changes that are kept no more weigh %d bytes", l.weight)
+	}
 }
 
 // Each refresh is held against what was before while somebody watches, as discovery does
@@ -84,6 +95,24 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 
 	if !sameForWatchers(before, &again) || sameForWatchers(before, &other) {
 		t.Error("documents are told apart by their form")
+	}
+
+	for name, change := range map[string]func(*directory.Entry){
+		"statement":          func(e *directory.Entry) { e.Statement++ },
+		"time":               func(e *directory.Entry) { e.UpdatedAt++ },
+		"first registration": func(e *directory.Entry) { e.RegisteredAt++ },
+		"name":               func(e *directory.Entry) { e.Agent = "other" },
+		"owner": func(e *directory.Entry) {
+			e.Owner = directory.IdentityOf(spiffeid.RequireFromString("spiffe://a.test/b"))
+		},
+		"redaction":  func(e *directory.Entry) { e.Redacted = true },
+		"provenance": func(e *directory.Entry) { e.Provenance = &directory.Provenance{} },
+		"kind":       func(e *directory.Entry) { e.Document = directory.LoadDocument(directory.KindAIDIP, d.Bytes()) },
+	} {
+		changed := *before
+		if change(&changed); sameForWatchers(before, &changed) {
+			t.Errorf("another %s is no change of what is watched", name)
+		}
 	}
 }
 

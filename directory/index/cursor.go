@@ -48,28 +48,22 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	refusal := directory.Refuse(directory.BadQuery,
 		"after is %.40q; it is what a next link of this directory said, unchanged", text)
 
-	data, err := directory.B64.AppendDecode(nil, text)
-	if err != nil || len(data) < 18 || data[0] != cursorForm {
+	data, _ := directory.B64.AppendDecode(nil, text)
+	if len(data) < 18 {
 		return refusal
 	}
-
-	var cursor Cursor
-	cursor.RID = directory.RIDOf([directory.RIDBinary]byte(data[1:17]))
 
 	created, n := binary.Uvarint(data[17:])
 	if n <= 0 {
 		return refusal
 	}
 
-	cursor.Created = created
-	if name := string(data[17+n:]); name != "" {
-		if cursor.Origin, err = spiffeid.TrustDomainFromString(name); err != nil {
-			return refusal
-		}
-	}
+	cursor := Cursor{Created: created, RID: directory.RIDOf([directory.RIDBinary]byte(data[1:17]))}
+	cursor.Origin, _ = spiffeid.TrustDomainFromString(string(data[17+n:])) // it has no name for an own registration
 
-	// Longer varints and other spellings of the base64 are refused: a cursor has one text.
-	if again, _ := cursor.MarshalText(); string(again) != string(text) {
+	// A cursor has one text: other forms, longer varints, invalid names and other spellings of the base64 are
+	// refused.
+	if cursor.String() != string(text) {
 		return refusal
 	}
 

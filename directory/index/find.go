@@ -184,10 +184,6 @@ func (q *Query) textFilters() []textFilter {
 // pageSize is the number of entries that a page needs if all are visible, and one more, which
 // shows whether there is a next page.
 func (q *Query) pageSize() int {
-	if q.Count < 1 || q.Count > MaxCount {
-		return MaxCount + 1
-	}
-
 	return min(q.Skip, maxScan) + q.Count + 1
 }
 

@@ -308,6 +308,19 @@ func TestFindLooksAtFew(t *testing.T) {
 				t.Errorf("scans %d postings of field %d, %d of them before it gathers; want %d of %d, %d", size,
 					plan.along.field, plan.most, c.size, c.along, c.most)
 			}
+
+			looked := 0
+			c.q.Charge = func(n int) bool {
+				looked += n
+				return true
+			}
+
+			for range x.find(&c.q, sortKey{}) { // to its end
+			}
+
+			if looked > 2*c.most {
+				t.Errorf("looks at %d entries, want at most %d", looked, 2*c.most)
+			}
 		})
 	}
 }

@@ -60,7 +60,7 @@ func TestParseQuery(t *testing.T) {
 		"page=-1", "page=a", "page=", "page=10000", "page=99999999999999999999", "count=5&count=5", "page=1&page=2",
 		"scope=", "scope=world", "scope=Domain",
 		"origin=", "origin=BETA.test", "origin=spiffe://beta.test", "origin=a&origin=b", "after=x", "after=%20",
-		"after=AAAA", strings.Repeat("tag=x&", 65),
+		"after=AAAA", "after=&after=", strings.Repeat("tag=x&", 65),
 	} {
 		_, err := parseQuery(t, raw)
 		wantRefusal(t, err, directory.BadQuery, "")
@@ -151,6 +151,23 @@ func TestFiltersMatchJointly(t *testing.T) {
 
 		if strings.Join(got, " ") != want || err != nil {
 			t.Errorf("%q: got %v, %v; want %s", raw, got, err, want)
+		}
+	}
+}
+
+// A reader finds nothing by what is withheld from it.
+//
+// Requirement: AD-043
+func TestWithheldMembersMatchNothing(t *testing.T) {
+	v := index.NewView(alpha)
+	v.Own().Put(entry(alpha, 1, "x", &directory.Projection{Tags: []string{"shown", "withheld"}}))
+
+	redacted := entry(alpha, 1, "x", &directory.Projection{Tags: []string{"shown"}})
+	show := func(*directory.Entry) *directory.Entry { return redacted }
+
+	for tag, want := range map[string]int{"shown": 1, "withheld": 0} {
+		if got := v.Lookup(index.Query{Tag: []string{tag}}, show).Entries; len(got) != want {
+			t.Errorf("tag %s: found %d, want %d", tag, len(got), want)
 		}
 	}
 }

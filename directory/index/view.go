@@ -82,7 +82,7 @@ func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 
 // Drop removes another domain's index.
 func (v *View) Drop(td spiffeid.TrustDomain) {
-	if x, ok := v.indexOf(td); ok && x != v.own {
+	if x, ok := v.indexOf(td); ok {
 		x.retire() // before it leaves the view, so that no reader sees only one of the two
 	}
 
@@ -139,25 +139,26 @@ func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry
 func (v *View) Lookup(query Query, show Viewer) Page {
 	m := &matcher{Query: &query}
 
-	count, skip := query.Count, query.Skip
-	if count < 1 || count > MaxCount {
-		count = MaxCount
+	if query.Count < 1 || query.Count > MaxCount {
+		query.Count = MaxCount
 	}
+
+	skip := query.Skip
 
 	if !query.After.IsZero() {
 		skip = 0
 	}
 
-	page := Page{Entries: make([]*directory.Entry, 0, min(count, 16))}
+	page := Page{Entries: make([]*directory.Entry, 0, min(query.Count, 16))}
 	for found := range v.find(&query) {
 		entry := show.of(found, m)
 		switch {
 		case entry == nil:
 		case skip > 0:
 			skip--
-		case len(page.Entries) == count:
+		case len(page.Entries) == query.Count:
 			// One more visible entry shows that there is a next page.
-			page.More, page.Next = true, v.CursorOf(page.Entries[count-1])
+			page.More, page.Next = true, v.CursorOf(page.Entries[query.Count-1])
 			return page
 		default:
 			page.Entries = append(page.Entries, entry)

@@ -458,8 +458,7 @@ func TestWatchFallsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday"),
-		index.ParseResumeToken("00.1")} {
+	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday")} {
 		w := v.Watch(index.Query{}, nil, from)
 		if events, err := w.Next(over); err != nil || events[0].Kind != index.EventReset {
 			t.Errorf("behind %s: %v, %v", from, events, err)
@@ -470,6 +469,26 @@ func TestWatchFallsBehind(t *testing.T) {
 
 	if got := index.ParseResumeToken(mark.String()); got != mark {
 		t.Errorf("%s is read as %s", mark, got)
+	}
+}
+
+// The initial state is charged, and a reader beyond its quota gets none of it.
+func TestAWatchBeyondItsQuotaEnds(t *testing.T) {
+	v := index.NewView(alpha)
+	v.Own().Put(entry(alpha, 1, "x", nil))
+
+	w := v.Watch(index.Query{Charge: func(looked int) bool { return looked == 0 }}, nil, index.ResumeToken{})
+	defer w.Close()
+
+	events, err := w.Next(over)
+	for ; err == nil; events, err = w.Next(over) {
+		if events[0].Kind != index.EventReset {
+			t.Fatalf("a reader beyond its quota gets %+v", events)
+		}
+	}
+
+	if errors.Is(err, context.Canceled) {
+		t.Error("the watch waits for changes")
 	}
 }
 
