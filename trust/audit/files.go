@@ -304,15 +304,13 @@ func parts(path string) ([]int, error) {
 
 	var numbers []int
 
+	base := filepath.Base(path)
 	for _, entry := range entries {
-		rest, is := strings.CutPrefix(entry.Name(), filepath.Base(path))
-		if is && rest == "" {
-			numbers = append(numbers, 0)
-			continue
-		}
+		suffix := strings.TrimPrefix(entry.Name(), base)
+		number, _ := strconv.ParseUint(strings.TrimPrefix(suffix, "."), 10, 31) // 0 for the current file
 
-		if number, err := strconv.Atoi(strings.TrimPrefix(rest, ".")); is && err == nil && number > 0 {
-			numbers = append(numbers, number)
+		if part(base, int(number)) == entry.Name() {
+			numbers = append(numbers, int(number))
 		}
 	}
 
