@@ -90,6 +90,7 @@ func TestAnUnconfirmedBundleOfASnapshotIsNotInForce(t *testing.T) {
 		}
 
 		run(with("old"), "old")
+		run(with("old"), "old")
 		run(with("forged"), "old")
 		run(with("forged"), "old")
 

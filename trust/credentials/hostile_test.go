@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -399,6 +400,8 @@ func (d *door) hostileAccess(t testing.TB) (list []hostile) {
 
 	return append(list, hostile{"access token: shown without its certificate", Shown{Bearer: d.access().text(t)},
 		ReasonBinding},
+		hostile{"access token: shown on a connection without one",
+			Shown{TLS: &tls.ConnectionState{HandshakeComplete: true}, Bearer: d.access().text(t)}, ReasonBinding},
 		hostile{"access token: shown with another certificate",
 			Shown{TLS: shownBy(d.elsewhere), Bearer: d.access().text(t)}, ReasonBinding})
 }
