@@ -117,7 +117,7 @@ func (sx *shownIndex) apply(aud directory.Audience, effects []store.Effect, twic
 		case effect.Entry != nil:
 			sx.show(rid, sx.describe(effect.Entry, aud, effect.Held))
 		default:
-			sx.Index.Delete(rid)
+			sx.drop(rid)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 	}
 
 	if best == nil {
-		sx.Index.Delete(rid)
+		sx.drop(rid)
 	} else {
 		sx.put(best)
 	}
@@ -157,8 +157,13 @@ func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 func (sx *shownIndex) put(e *directory.Entry) {
 	if !sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Put(e) }) {
 		// The panic may have left the index with a part of the entry.
-		sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Delete(e.RID) })
+		sx.drop(e.RID)
 	}
+}
+
+// drop takes an entry out of the index. A panic ends with this entry.
+func (sx *shownIndex) drop(rid directory.RID) {
+	sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Delete(rid) })
 }
 
 // offer shows an entry that import policy admits, unless the origin's other stream has

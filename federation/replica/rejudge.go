@@ -142,7 +142,7 @@ func (o *Origin) HideSome() (more bool) {
 	n := min(JudgeBatch, len(j.shown))
 	for _, e := range j.shown[:n] {
 		if now, ok := o.Shown.Index.Get(e.RID); ok && !o.Shown.admits(now) {
-			o.Shown.Index.Delete(e.RID)
+			o.Shown.drop(e.RID)
 		}
 	}
 
