@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -94,6 +95,33 @@ func TestCallsEndBeforeTheGateway(t *testing.T) {
 	if err := calls.Close(t.Context()); err != nil || call.ctx.Err() == nil {
 		t.Errorf("without one: %v; its context: %v", err, call.ctx.Err())
 	}
+}
+
+// A permission is in force before the connections by the former one are closed: a request in between would
+// leave one open.
+//
+// Requirement: WOA-018
+func TestAPermissionIsInForceBeforeConnectionsClose(t *testing.T) {
+	guard := NewGuard(GuardConfig{AnyBundle: true})
+	replaced := make(chan struct{})
+
+	guard.mu.Lock() // so that no connection is closed
+
+	go func() {
+		defer close(replaced)
+		guard.Permit(Permission{})
+	}()
+
+	again := time.Tick(time.Millisecond)
+	for end := time.Now().Add(5 * time.Second); guard.permitted.Load().AnyBundle; <-again {
+		if time.Now().After(end) {
+			t.Error("the former permission is in force until the connections are closed")
+			break
+		}
+	}
+
+	guard.mu.Unlock()
+	<-replaced
 }
 
 // The connections of so many registrants are kept apart.

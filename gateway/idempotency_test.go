@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -618,6 +619,19 @@ func TestPackedAnswers(t *testing.T) {
 	guard := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: s.authority.pool()})
 	if answer, err := fetch(t, guard, agent.URL, gateway.Target{}); err != nil || string(answer.Body) != small {
 		t.Errorf("metadata: %+v, %v", answer, err)
+	}
+
+	// What can't be made smaller is larger packed, and its bound is of what is unpacked.
+	random := make([]byte, 1<<10)
+	_, _ = rand.Read(random)
+	content = string(random)
+
+	for most, rule := range map[int64]gateway.Rule{1 << 10: "", 1<<10 - 1: gateway.RuleSize} {
+		answer, err := fetch(t, guard, agent.URL, gateway.Target{MaxBody: most})
+		if gateway.RuleOf(err) != rule || (err == nil) != (rule == "") ||
+			err == nil && string(answer.Body) != content {
+			t.Errorf("1024 random bytes, of at most %d: %v", most, err)
+		}
 	}
 
 	// Members of nothing make a body that is endless as it is packed.
