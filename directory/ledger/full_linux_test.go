@@ -114,4 +114,33 @@ func TestAFullDiskLosesNoEntry(t *testing.T) {
 	must(t, log.Close())
 }
 
+// An epoch whose entries a full disk does not take has not ended well: its end would refer to entries that a
+// restart loses.
+//
+// Requirement: LOG-004
+func TestAFullDiskIsAnErrorAtTheEndOfAnEpoch(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+
+	epochs := OpenEpochs(t.TempDir())
+	defer epochs.Close()
+
+	must(t, epochs.Begin(&Start{Epoch: 1000}))
+
+	log := epochs.logs[1000]
+	file := log.entries.file
+	log.entries.file = full
+
+	defer func() { log.entries.file = file }()
+
+	epochs.Append(EntryOf(Statement, []byte("1")))
+
+	if err := epochs.Begin(&Start{Epoch: 2000, Former: 1000, Size: 1}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("ended on a full disk: %v", err)
+	}
+}
+
 var must = directorytest.Must
