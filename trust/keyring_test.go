@@ -8,6 +8,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -346,6 +348,53 @@ func TestACertificationIsJudgedOnce(t *testing.T) {
 	if ring.Certifies(alpha, other) {
 		t.Error("the answer about a key of one node counts for another")
 	}
+}
+
+// An answer by a bundle that is replaced while the attestations are verified is not kept as one by its successor.
+//
+// Requirement: TRUST-002
+func TestACertificationIsOfItsBundle(t *testing.T) {
+	a := newOrigin(t, alpha)
+	ring, bundles := reader(t, a)
+	key := a.signingKey(t)
+	known := func() *certifications {
+		ring.mu.Lock()
+		defer ring.mu.Unlock()
+
+		return ring.certified[alpha]
+	}
+
+	// The answer under way can't be held up, so the question is repeated until the bundle is replaced meanwhile.
+	for range 1000 {
+		clear(ring.certified)
+
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			ring.Certifies(alpha, key)
+		}()
+
+		for known() == nil {
+			runtime.Gosched()
+		}
+
+		ring.mu.Lock()
+		during := len(ring.certified[alpha].answers) == 0
+		next := &certifications{bundles.generation(alpha) + 1, map[[sha256.Size]byte]bool{}}
+		ring.certified[alpha] = next
+		ring.mu.Unlock()
+		<-answered
+
+		if during {
+			if len(next.answers) > 0 {
+				t.Error("the answer by the former bundle is kept for the present one")
+			}
+
+			return
+		}
+	}
+
+	t.Fatal("no answer was under way")
 }
 
 // A thief of an authority numbers a key document far ahead, and revokes the true keys in it. Once the
