@@ -22,8 +22,14 @@ func dialNode(t *testing.T, dialled *dialledConns, bundles *trust.Bundles, ca *t
 	svid, err := ca.Issue("/roster/node/1", time.Hour, time.Now())
 	must(t, err)
 
+	td := spiffeid.RequireTrustDomainFromString("alpha.test")
+
+	// The node goes on to trust the client, so that whatever refuses the connection is the client.
+	trusted := trust.NewBundles()
+	must(t, trusted.SetX509(td, ca.Bundle().X509Authorities()))
+
 	source := trust.NewSource(svid)
-	server := trust.ServerTLS(source, bundles, nil)
+	server := trust.ServerTLS(source, trusted, nil)
 	clientEnd, serverEnd := net.Pipe()
 	served := make(chan struct{})
 
@@ -39,7 +45,6 @@ func dialNode(t *testing.T, dialled *dialledConns, bundles *trust.Bundles, ca *t
 		_, _ = conn.Read(make([]byte, 1)) // until the client ends it
 	}()
 
-	td := spiffeid.RequireTrustDomainFromString("alpha.test")
 	config := trust.ClientTLS(source, bundles, AuthorizeNodesOf(td))
 	verify := config.VerifyConnection
 

@@ -1,11 +1,15 @@
 package doctor
 
 import (
+	"net"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // A peer whose nodes bring what no honest node sends is warned of, whomever that names;
@@ -30,6 +34,24 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 
 		if !strings.HasSuffix(got, want) || want == "" && got != "" {
 			t.Errorf("of %v it says %q", refused, got)
+		}
+	}
+}
+
+// A node that was never started may be the first of its domain, so that others don't answer it is no finding.
+func TestDoctorAsksNoClockOfANewNode(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+
+	other := clock{"https://" + ln.Addr().String(), spiffeid.RequireTrustDomainFromString("alpha.test")}
+	must(t, ln.Close())
+
+	for isNew, want := range map[bool]int{true: 0, false: 1} {
+		d := newDiagnosis(config.Config{}, nil)
+		d.isNew = isNew
+
+		if d.compare(t.Context(), other); len(d.findings) != want {
+			t.Errorf("new %t: %+v", isNew, d.findings)
 		}
 	}
 }

@@ -111,6 +111,43 @@ func abortedCall(t *testing.T, address string, config *tls.Config) (streams uint
 	}
 }
 
+// A stranger's connection of HTTP/2 has the bounds of the others, and is followed as they are.
+//
+// Requirement: SEC-001
+func TestStrangersHaveTheBoundsOfAll(t *testing.T) {
+	var (
+		served   *http.Server
+		followed bool
+	)
+
+	s := NewServer(http.NotFoundHandler(), &tls.Config{Certificates: []tls.Certificate{{}}},
+		slog.New(slog.DiscardHandler))
+	s.ConnState = func(net.Conn, http.ConnState) { followed = true }
+	s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		"h2": func(by *http.Server, _ *tls.Conn, _ http.Handler) { served = by },
+	}
+	must(t, BoundStreams(s))
+
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+
+	s.TLSNextProto["h2"](s, tls.Server(near, s.TLSConfig), nil)
+
+	if served == s || served.WriteTimeout != s.WriteTimeout || served.ReadHeaderTimeout != s.ReadHeaderTimeout ||
+		served.IdleTimeout != s.IdleTimeout || served.MaxHeaderBytes != s.MaxHeaderBytes {
+		t.Errorf("strangers are served by %+v", served)
+	}
+
+	if served.ConnState == nil {
+		t.Fatal("strangers' connections are not followed")
+	}
+
+	if served.ConnState(near, http.StateIdle); !followed {
+		t.Error("strangers' connections are followed by another function")
+	}
+}
+
 // A server that can't speak HTTP/2 by its settings doesn't start, and one that isn't to speak it has no
 // strangers to bound.
 func TestStreamsOfAServerWithoutHTTP2(t *testing.T) {
