@@ -49,12 +49,17 @@ func newIssuer(t *testing.T) *issuer {
 	der, err := x509.MarshalPKCS8PrivateKey(i.own)
 	i.must(err)
 	i.write("wit.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-	i.write("wit", []byte(i.sign("wit+jwt", map[string]any{
-		"sub": "spiffe://alpha.test/agent/token", "exp": time.Now().Add(time.Hour).Unix(),
-		"cnf": map[string]any{"jwk": jose.JSONWebKey{Key: i.own.Public(), Algorithm: "ES256"}},
-	})))
+	i.write("wit", []byte(i.identityToken("/agent/token")))
 
 	return i
+}
+
+// identityToken returns a workload identity token of alpha.test.
+func (i *issuer) identityToken(path string) string {
+	return i.sign("wit+jwt", map[string]any{
+		"sub": "spiffe://alpha.test" + path, "exp": time.Now().Add(time.Hour).Unix(),
+		"cnf": map[string]any{"jwk": jose.JSONWebKey{Key: i.own.Public(), Algorithm: "ES256"}},
+	})
 }
 
 func (i *issuer) must(err error) {
@@ -159,6 +164,22 @@ func TestCallersShowTokens(t *testing.T) {
 		i.must(err)
 		_, err = client(nodes[1], same).Register(t.Context(), "elsewhere", doc, apiclient.RegisterOptions{})
 		refused(t, "a proof for another node", err, 401, directory.Unauthenticated)
+
+		// A token may read as an operator, and change nothing as one.
+		i.write("ops", []byte(i.identityToken("/ops/operator")))
+		ops, err := credentials.OpenWorkload(i.file("ops"), i.file("wit.key"))
+		i.must(err)
+
+		byToken := client(nodes[0], workload(func(method, target string) (string, string, error) {
+			return ops.Prove(method, target, time.Now())
+		}))
+		_, _, err = byToken.Operator().Keys(t.Context())
+		i.must(err)
+
+		_, err = byToken.Transfers().Force(t.Context(), "by-token", "spiffe://alpha.test/agent/eve")
+		refused(t, "a transfer by an operator's token", err, 403, directory.Forbidden)
+		err = byToken.Operator().RotateKey(t.Context())
+		refused(t, "an operator's change by a token", err, 403, directory.Forbidden)
 
 		bearer := func(claims map[string]any) func(http.RoundTripper) http.RoundTripper {
 			claims["iss"], claims["aud"], claims["exp"] = oauthIssuer, "https://ad.alpha.test", time.Now().

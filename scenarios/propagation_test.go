@@ -3,6 +3,8 @@ package scenarios
 import (
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +81,18 @@ func TestAStapleTravelsWithItsAgent(t *testing.T) {
 		var refused *apiclient.Error
 		if !errors.As(err, &refused) || refused.Code != string(directory.ForeignRegistration) {
 			t.Errorf("beta.test made a staple for alpha.test: %s, %v", staple, err)
+		}
+
+		// What no verifier would take, no node makes.
+		node := m.Domain("alpha.test").Nodes[0]
+		long := exchangeOf(t, node.HTTP("/agent/ada"), node.URL(), "POST", "/ad/r?agent=long&lt=7200",
+			`{"base":"https://agents.example/long","capabilities":[{"name":"work","type":"tool","input_schema":{`+
+				`"description":"`+strings.Repeat("x", trust.MaxStaple)+`"}}]}`)
+		long.want(t, 201)
+
+		staple, err = m.Staple(node, &mesh.Agent{RID: path.Base(long.header.Get("Location"))})
+		if !errors.As(err, &refused) || !strings.Contains(refused.Detail, "at most 6144 are allowed") {
+			t.Errorf("a staple of %d bytes: %v", len(staple), err)
 		}
 	})
 }
