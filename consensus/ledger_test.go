@@ -278,6 +278,33 @@ func TestALostStartOfTheFirstEpochIsMadeAnew(t *testing.T) {
 	})
 }
 
+// What is missing here is asked for again after longer and longer pauses, and soon again if something is missing anew.
+//
+// Requirement: LOG-004
+func TestPausesEndWithASuccess(t *testing.T) {
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
+		pauses, began := map[uint64]mendPause{}, time.Now()
+
+		var asked []time.Duration
+
+		for range 20 {
+			d.nodes[0].Logs.paced(pauses, 1, "entries", mendFormer, func() error {
+				if asked = append(asked, time.Since(began)); len(asked) == 3 {
+					return nil
+				}
+
+				return errIncomparable
+			})
+			time.Sleep(time.Second)
+		}
+
+		if want := []time.Duration{0, 2, 6, 7, 9, 13}; !slices.EqualFunc(asked, want,
+			func(at, seconds time.Duration) bool { return at == seconds*time.Second }) {
+			t.Errorf("it is asked for after %v, want %v s", asked, want)
+		}
+	})
+}
+
 // historyOf returns the statements of a registration that a member has, by what each is of and what was kept.
 func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 	t.Helper()
@@ -290,6 +317,10 @@ func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 	for _, st := range statements {
 		switch {
 		case s.Logs.IsErased(rid):
+			if st.Agent != "" || st.Payload != nil || st.Entry != nil {
+				t.Errorf("%s shows the erased statement %d of %q, %s", s.cfg.Node, st.Index, st.Agent, st.Payload)
+			}
+
 			said = append(said, "erased")
 		case st.Payload == nil:
 			said = append(said, "pruned")
@@ -423,6 +454,29 @@ func TestARestoreKeepsTheHistory(t *testing.T) {
 				t.Errorf("the history of %s is %q, want %q", rid, got, want)
 			}
 		}
+
+		before, after, err := s.Logs.Around("replaced", replaced)
+		if !before.IsZero() || !after.IsZero() || err != nil {
+			t.Errorf("a living registration stands after %s and before %s, %v; want alone", before, after, err)
+		}
+
+		// It is proven by the log at hand once its owner has refreshed it there, for its present statement alone.
+		included := func(when string, e *directory.Entry, want bool) {
+			t.Helper()
+
+			if at, ok := s.Logs.Included(e); ok != want {
+				t.Errorf("%s, it is in the log at hand: %t, %+v", when, ok, at)
+			}
+		}
+
+		restored, _ := s.cfg.Index.Get(replaced)
+		included("after a restore", restored, false)
+
+		register("replaced", "three")
+
+		stated, _ := s.cfg.Index.Get(replaced)
+		included("with a new statement", stated, true)
+		included("by its former statement", restored, false)
 	})
 }
 
@@ -631,6 +685,19 @@ func TestARegistrationWritesNoHistory(t *testing.T) {
 	})
 }
 
+// differs has a member apply a command that nobody else has.
+func (d *domain) differs(i int) {
+	d.t.Helper()
+
+	r, batch := d.nodes[i].Replica, &state.Batch{
+		Time:     time.Now().UnixMilli(),
+		Commands: []state.Command{{Policy: &state.Policy{Text: []byte("permit (principal, action, resource);")}}},
+	}
+	if more, err := r.applyPiece(r.begin(batch), batch, 0); more || err != nil {
+		d.t.Fatal(more, err)
+	}
+}
+
 // A member whose ledger is not that of the others stops, and they go on.
 //
 // Requirement: LOG-003, MESH-020
@@ -641,15 +708,7 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 
-		// The follower applies a command that nobody else has.
-		r, batch := d.nodes[follower].Replica, &state.Batch{
-			Time:     time.Now().UnixMilli(),
-			Commands: []state.Command{{Policy: &state.Policy{Text: []byte("permit (principal, action, resource);")}}},
-		}
-		if more, err := r.applyPiece(r.begin(batch), batch, 0); more || err != nil {
-			t.Fatal(more, err)
-		}
-
+		d.differs(follower)
 		d.register(leader, "agent", 600)
 
 		eventually(t, "the other one stops", func() bool { return d.nodes[follower].life.failure() != nil })
@@ -673,6 +732,39 @@ func TestAMemberWithAnotherLedgerStops(t *testing.T) {
 			if i != follower && n.life.failure() != nil {
 				t.Errorf("%s has stopped: %v", n.cfg.Node, n.life.failure())
 			}
+		}
+	})
+}
+
+// While two members have different ledgers and no third one answers, neither stops, and neither is named.
+//
+// Requirement: LOG-003
+func TestTwoMembersThatDifferNameNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := make(chan Misconduct, 100)
+		log := &lineLog{}
+		d := newDomain(t, 3, func(c *Config) {
+			c.Misconduct = func(m Misconduct) { named <- m }
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		})
+		d.ready()
+		leader, follower := d.leader()
+
+		d.settled()
+		d.stop(3 - leader - follower)
+		d.differs(follower)
+		d.register(leader, "agent", 600)
+
+		eventually(t, "both find it", func() bool { return strings.Count(log.String(), "no third one says") > 1 })
+
+		for _, i := range []int{leader, follower} {
+			if err := d.nodes[i].life.failure(); err != nil {
+				t.Errorf("%s has stopped: %v", d.nodes[i].cfg.Node, err)
+			}
+		}
+
+		if len(named) > 0 {
+			t.Errorf("one of the two is named: %+v", <-named)
 		}
 	})
 }
@@ -770,6 +862,9 @@ func TestABeginningComparedBeforeConfirmsNothing(t *testing.T) {
 		s := d.nodes[0]
 		epoch, first := s.Logs.Tree()
 
+		// What was compared of the epoch before says nothing of this one.
+		s.comparer.epoch, s.comparer.agreed = epoch-1, 1<<20
+
 		answer := &message.RootAnswer{Size: first.Size, Root: first.Root}
 		if same, err := s.comparer.same(epoch, first.Size, answer); !same {
 			t.Fatalf("the same tree: %t, %v", same, err)
@@ -788,6 +883,7 @@ func TestABeginningComparedBeforeConfirmsNothing(t *testing.T) {
 			{first, false, errIncomparable},
 			{ledger.Tree{Size: now.Size, Root: directory.Hash{1}}, false, nil},
 			{now, true, nil},
+			{now, true, nil}, // it is asked again to count who agrees
 		} {
 			answer := &message.RootAnswer{Size: step.answer.Size, Root: step.answer.Root}
 

@@ -785,6 +785,47 @@ func TestAnExpiredEntryIsNotConfirmedAgain(t *testing.T) {
 	})
 }
 
+// A position that no other node has reached is not settled by pages that others have confirmed: the next node is asked.
+//
+// Requirement: SEC-019
+func TestConfirmedPagesSettleNoPosition(t *testing.T) {
+	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
+		b.origin.register("known", 36000)
+		b.follows()
+		b.isConfirmed()
+
+		origin, far := b.beta.origins.Get(alpha), uint64(1<<60)
+
+		var open replica.Unconfirmed
+
+		b.repeats(b.nodes[2], func(*http.Request) string {
+			return b.headAt(b.nodes[2], directory.Position{Epoch: b.origin.epoch, Revision: far})
+		})
+		b.origin.register("agent", 36000)
+		eventually(t, 3*time.Minute, "a page is open, and a position far ahead", func() (is bool) {
+			open, is, _ = origin.Unconfirmed()
+			if is && open.Streams[0].Since == open.Streams[0].UpTo {
+				b.origin.register("another", 36000)
+			}
+
+			return is && open.Streams[0].Since < open.Streams[0].UpTo && b.beta.Peers()[0].LagRevisions > far/2
+		})
+
+		stated, err := b.beta.follower.askNode(t.Context(), origin, open,
+			protocol.Node{Domain: alpha, Base: b.nodes[1].base})
+		must(t, err)
+
+		settled, err := origin.Hear(open, []replica.Testimony{stated}, false, time.Now())
+		if settled || err != nil {
+			t.Errorf("by one node's word it is settled: %t, %v", settled, err)
+		}
+
+		if now, _, _ := origin.Unconfirmed(); now.Streams[0].Since < open.Streams[0].UpTo {
+			t.Errorf("the page is confirmed up to %d of %d", now.Streams[0].Since, open.Streams[0].UpTo)
+		}
+	})
+}
+
 // The announcements of an idle domain are confirmed, though its nodes made the pages long before for others.
 //
 // Requirement: SEC-019
@@ -1151,36 +1192,45 @@ func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
 // Requirement: SEC-019, LOG-013
 func TestWhatIsStillBeingConfirmedIsNoAlarm(t *testing.T) {
 	inThreeNodes(t, func(t *testing.T, b *threeNodes) {
-		var all []directory.RID
-		for i := range 7 {
-			all = append(all, b.origin.register(fmt.Sprint("agent-", i), 36000))
-		}
-
 		held := &followedLedger{model: b.origin}
 		b.beta.replica.Ledger = held
-		held.grow(1000, all[0])
 		b.follows()
 
-		last := all[len(all)-1]
-		check := func(unconfirmed bool, counted int) {
-			t.Helper()
-
-			at, _ := b.beta.Logged(b.beta.shown(alpha)[last])
-			if got := b.beta.Peers()[0].Unconfirmed; at.Unconfirmed != unconfirmed || got != counted {
-				t.Errorf("the last one is shown as unconfirmed: %t, and %d are counted; want %t and %d", at.Unconfirmed,
-					got, unconfirmed, counted)
+		for _, restored := range []bool{false, true} {
+			if restored { // in the new epoch less was confirmed so far than in the one before
+				b.origin.restore()
+				b.origin.do(func(int64) { b.origin.rev = 0 })
 			}
-		}
 
-		// The ledger lacks one after another, so that the stream is confirmed up to the one before it.
-		for _, rid := range all {
-			held.grow(1000, rid)
-			time.Sleep(40 * time.Second)
-			check(false, 0)
-		}
+			var all []directory.RID
+			for i := range 7 {
+				all = append(all, b.origin.register(fmt.Sprint("agent-", i), 36000))
+			}
 
-		time.Sleep(time.Minute)
-		check(true, 1)
+			held.grow(1000, all[0])
+			eventually(t, time.Minute, "in step", b.inStep)
+
+			last := all[len(all)-1]
+			check := func(unconfirmed bool, counted int) {
+				t.Helper()
+
+				at, _ := b.beta.Logged(b.beta.shown(alpha)[last])
+				if got := b.beta.Peers()[0].Unconfirmed; at.Unconfirmed != unconfirmed || got != counted {
+					t.Errorf("restored %t: the last one is shown as unconfirmed: %t, and %d are counted; want %t and %d",
+						restored, at.Unconfirmed, got, unconfirmed, counted)
+				}
+			}
+
+			// The ledger lacks one after another, so that the stream is confirmed up to the one before it.
+			for _, rid := range all {
+				held.grow(1000, rid)
+				time.Sleep(40 * time.Second)
+				check(false, 0)
+			}
+
+			time.Sleep(time.Minute)
+			check(true, 1)
+		}
 	})
 }
 

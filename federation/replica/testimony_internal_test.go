@@ -58,6 +58,11 @@ func TestAnEntryIsInATreeThatAnotherNodeSigned(t *testing.T) {
 	trees.note(followed(11), alpha, 1, []Testimony{states(other, 1, 15, 1)})
 	demand("in a part that was followed meanwhile", true)
 
-	trees.note(followed(11), alpha, 2, nil)
+	trees.note(followed(11), alpha, 2, []Testimony{states(other, 2, 12, 2)})
 	demand("in a new epoch", false)
+
+	// A tree that was ahead, and is of a fork, leaves room for the next one.
+	trees.note(followed(12), alpha, 2, []Testimony{states(other, 2, 15, 1)})
+	trees.note(followed(15), alpha, 2, nil)
+	demand("in a part that was followed behind a fork", true)
 }
