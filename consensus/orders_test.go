@@ -83,7 +83,9 @@ func TestAMemberAloneBringsNoOperatorsCommand(t *testing.T) {
 		for i := range d.nodes {
 			// A node's join may follow.
 			all := d.commandsOf(i)
-			at := slices.IndexFunc(all, func(c directory.OperatorCommand) bool { return c.Action == directory.ActionPolicy })
+			at := slices.IndexFunc(all, func(c directory.OperatorCommand) bool {
+				return c.Action == directory.ActionPolicy
+			})
 
 			if at < 0 {
 				t.Fatalf("node %d has applied %+v", i, all)
