@@ -67,7 +67,7 @@ type Config struct {
 	LogKeys func(origin spiffeid.TrustDomain) []checkpoint.VerifierKey
 	// WitnessKeys returns the keys by which nodes of a domain cosign checkpoints; required with LogKeys.
 	WitnessKeys func(domain spiffeid.TrustDomain) []checkpoint.VerifierKey
-	// Cosigned returns the last checkpoint of a log that the domain has cosigned, empty if there is none.
+	// Cosigned returns the last checkpoint of a log that the domain has cosigned, or an empty string.
 	Cosigned func(log string) (note string)
 	View     *index.View
 	Peerings func() []directory.Peering // the domain's replicated peerings

@@ -58,19 +58,19 @@ func messageOf(resp *http.Response) string {
 		return ""
 	}
 
-	var told struct {
+	var failure struct {
 		Detail  jsontext.Value `json:"detail"`
 		Message jsontext.Value `json:"message"`
 		Error   jsontext.Value `json:"error"`
 	}
-	_ = json.Unmarshal(body, &told)
+	_ = json.Unmarshal(body, &failure)
 
 	var inner struct {
 		Message jsontext.Value `json:"message"`
 	}
 
-	_ = json.Unmarshal(told.Error, &inner)
-	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
+	_ = json.Unmarshal(failure.Error, &inner)
+	for _, raw := range []jsontext.Value{failure.Detail, inner.Message, failure.Message, failure.Error} {
 		var s string
 		if _ = json.Unmarshal(raw, &s); s != "" { // only a text is one
 			return oneLine(s)
@@ -118,21 +118,21 @@ func retryAfter(text string) int {
 // explain turns an error on the way to the agent into the client's error. The agent's owner and
 // operators also get the class of a failure to exchange anything, which is logged at a bounded rate.
 func (i *invocation) explain(ctx context.Context, err error) error {
-	var told *directory.Error
+	var refusal *directory.Error
 
 	// explain alone sets Err to err. Such an error is of the exchange, and not the agent's answer.
-	if explained := explain(ctx, err); !errors.As(explained, &told) || told.Problem != directory.AgentFailed ||
-		told.Err != err { //nolint:errorlint // it is this error, not one like it
+	if explained := explain(ctx, err); !errors.As(explained, &refusal) || refusal.Problem != directory.AgentFailed ||
+		refusal.Err != err { //nolint:errorlint // it is this error, not one like it
 		return explained
 	}
 
 	switch rule := RuleOf(err); {
 	case errors.Is(err, egress.ErrCoding):
-		return told
+		return refusal
 	case rule == "", rule == RuleCertificate, rule == RuleIdentity:
 	default:
 		// The answer names the guard's rule, so it needs no class.
-		return told
+		return refusal
 	}
 
 	if skipped, due := i.g.lines.Take(i.e.Origin); due {
@@ -143,20 +143,20 @@ func (i *invocation) explain(ctx context.Context, err error) error {
 	switch caller := i.in.Caller; {
 	case caller.IsZero():
 	case caller == i.e.Owner:
-		told.Detail += " (to you as the owner: " + classOf(err) + ")"
+		refusal.Detail += " (to you as the owner: " + classOf(err) + ")"
 	case i.g.cfg.Operates != nil && i.g.cfg.Operates(caller):
-		told.Detail += " (to you as an operator: " + classOf(err) + ")"
+		refusal.Detail += " (to you as an operator: " + classOf(err) + ")"
 	}
 
-	return told
+	return refusal
 }
 
 // explain returns the client's error, which never discloses the agent's address.
 func explain(ctx context.Context, err error) error {
-	var told *directory.Error
+	var refusal *directory.Error
 	switch {
-	case errors.As(err, &told):
-		return told
+	case errors.As(err, &refusal):
+		return refusal
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	}
@@ -165,33 +165,33 @@ func explain(ctx context.Context, err error) error {
 
 	switch rule := RuleOf(err); {
 	case rule == RuleScheme:
-		told = directory.Refuse(directory.EndpointRefused,
+		refusal = directory.Refuse(directory.EndpointRefused,
 			"the agent's binding is not https; the gateway calls https only (the guard's rule %q). Nothing was sent",
 			rule)
 	case rule == RulePort, rule == RuleAddress:
-		told = directory.Refuse(directory.EndpointRefused,
+		refusal = directory.Refuse(directory.EndpointRefused,
 			"the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
 	case rule == RuleCertificate, rule == RuleIdentity:
-		told = directory.Refuse(directory.AgentFailed,
+		refusal = directory.Refuse(directory.AgentFailed,
 			"the agent's server breaks the guard's rule %q; nothing was sent",
 			rule)
 	case errors.As(err, &unreached):
-		told = directory.Refuse(directory.AgentFailed, "the agent could not be reached; nothing was sent")
+		refusal = directory.Refuse(directory.AgentFailed, "the agent could not be reached; nothing was sent")
 	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):
-		told = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
+		refusal = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
 	case rule == RuleSize:
-		told = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
+		refusal = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
 	case rule != "":
-		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
+		refusal = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
 	case errors.Is(err, egress.ErrCoding):
-		told = directory.Refuse(directory.AgentFailed, "the agent's answer can't be read: %w", err)
+		refusal = directory.Refuse(directory.AgentFailed, "the agent's answer can't be read: %w", err)
 	default:
-		told = directory.Refuse(directory.AgentFailed, "the connection to the agent failed before its answer")
+		refusal = directory.Refuse(directory.AgentFailed, "the connection to the agent failed before its answer")
 	}
 
-	told.Err = err
+	refusal.Err = err
 
-	return told
+	return refusal
 }
 
 // resultOf returns the result in a JSON-RPC answer.
@@ -210,13 +210,13 @@ func resultOf(body []byte) ([]byte, error) {
 		return nil, malformed
 	}
 
-	switch told := answer.Error; {
-	case told == nil && answer.Result == nil:
+	switch failure := answer.Error; {
+	case failure == nil && answer.Result == nil:
 		return nil, malformed
-	case told == nil:
+	case failure == nil:
 		return answer.Result, nil
-	case told.Code == -32602: // invalid parameters
-		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(told.Message))
+	case failure.Code == -32602: // invalid parameters
+		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(failure.Message))
 	}
 
 	return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
@@ -232,8 +232,8 @@ func outputOf(r *invoke.Reply, err error) []byte {
 	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
 
 	message := "something went wrong"
-	if told, ok := errors.AsType[*directory.Error](err); ok {
-		message = told.Error()
+	if refusal, ok := errors.AsType[*directory.Error](err); ok {
+		message = refusal.Error()
 	}
 
 	return append(append([]byte(`{"error":`), append(strictjson.AppendText(data, "message", message), '}')...), '}')

@@ -102,9 +102,9 @@ func (i *invocation) claimKey(ctx context.Context, claim directory.Claim) (kept 
 	for range claimTries {
 		kept, err = i.g.cfg.Claims.Claim(ctx, claim)
 
-		var told *directory.Error
-		if errors.As(err, &told) && told.Problem == directory.KeyInUse {
-			later := *told
+		var refusal *directory.Error
+		if errors.As(err, &refusal) && refusal.Problem == directory.KeyInUse {
+			later := *refusal
 			later.RetryAfter = 1
 
 			return nil, &later
@@ -160,7 +160,7 @@ func (i *invocation) traceConn(ctx context.Context) context.Context {
 func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) directory.Settlement {
 	s := directory.Settlement{Key: c.Key, Holder: c.Holder}
 
-	var told *directory.Error
+	var refusal *directory.Error
 	switch problem := directory.ProblemOf(err); {
 	case err == nil && r.Stream == nil:
 		s.Answer = &directory.StoredAnswer{Status: r.Status, ContentType: r.ContentType, Body: r.Body}
@@ -170,8 +170,8 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 		s.Release = true
 	case problem == directory.Unavailable, problem == directory.RateLimited:
 	// The agent's answer could not be judged now. A second call could repeat its effects.
-	case errors.As(err, &told):
-		s.Answer = &directory.StoredAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
+	case errors.As(err, &refusal):
+		s.Answer = &directory.StoredAnswer{Problem: refusal.Problem, Detail: refusal.Detail, Pointer: refusal.Pointer}
 	}
 
 	return s

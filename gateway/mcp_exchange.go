@@ -64,10 +64,10 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := x.next.RoundTrip(r)
 	if err != nil {
 		if resumes && x.ctx.Err() == nil {
-			told := directory.Refuse(directory.AgentFailed,
+			refusal := directory.Refuse(directory.AgentFailed,
 				"the agent ended the stream of its answer, and can't be asked for the rest")
-			told.Err = err
-			err = told
+			refusal.Err = err
+			err = refusal
 		}
 
 		x.last.Store(&err)
@@ -125,8 +125,8 @@ func (x *exchange) lost() bool { return x.missing.Load() || !x.sent.Load() }
 // failed returns why nothing came of the exchange. Its session is not used again,
 // unless the gateway itself had nothing sent.
 func (x *exchange) failed(err error) error {
-	if told, ok := errors.AsType[*directory.Error](err); ok {
-		return told
+	if refusal, ok := errors.AsType[*directory.Error](err); ok {
+		return refusal
 	}
 
 	x.spoiled.Store(true)
@@ -136,8 +136,8 @@ func (x *exchange) failed(err error) error {
 
 // cause returns why an exchange failed.
 func (x *exchange) cause(err error) error {
-	if told, ok := errors.AsType[*directory.Error](err); ok {
-		return told
+	if refusal, ok := errors.AsType[*directory.Error](err); ok {
+		return refusal
 	}
 
 	if last := x.last.Load(); last != nil {
@@ -159,11 +159,11 @@ func (x *exchange) cause(err error) error {
 	case status != 0:
 		return directory.Refuse(directory.AgentFailed, "the agent answered %d", status)
 	case x.sent.Load(): // and an answer came: else the network's error were the last one
-		told := directory.Refuse(directory.AgentFailed,
+		refusal := directory.Refuse(directory.AgentFailed,
 			"the agent's answer is not that of an MCP server, or was cut off")
-		told.Err = err
+		refusal.Err = err
 
-		return told
+		return refusal
 	}
 
 	return err

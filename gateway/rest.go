@@ -91,12 +91,12 @@ func noError(body []byte, operation invoke.Operation) error {
 		return nil
 	}
 
-	var told struct {
+	var failure struct {
 		Error jsontext.Value `json:"error"`
 	}
-	_ = json.Unmarshal(body, &told) // any other answer has no error
+	_ = json.Unmarshal(body, &failure) // any other answer has no error
 
-	if told.Error.Kind() != '{' {
+	if failure.Error.Kind() != '{' {
 		return nil
 	}
 

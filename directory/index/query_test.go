@@ -155,7 +155,7 @@ func TestFiltersMatchJointly(t *testing.T) {
 	}
 }
 
-// A reader finds nothing by what is withheld from it.
+// Members that are withheld from a reader match none of its filters.
 //
 // Requirement: AD-043
 func TestWithheldMembersMatchNothing(t *testing.T) {

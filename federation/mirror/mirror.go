@@ -316,7 +316,7 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 // Compare compares the copy of a domain's ledger of an epoch with a checkpoint of it that another node was shown, or
 // that a domain has cosigned: the origin may show each of them another ledger. Two roots of one size are reported to
 // Forked. The error is ErrDiscontinued for these, and for a smaller tree that the copy doesn't begin with, which
-// convicts nobody; Differs has both. A larger tree is not compared: the other node does that.
+// is no evidence; Differs has both. A larger tree is not compared: the other node does that.
 func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, by protocol.Node, text string) error {
 	note, err := m.verified(origin, epoch, text)
 	if err != nil {

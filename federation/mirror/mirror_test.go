@@ -492,7 +492,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 }
 
 // What another node was shown is compared with the copy: two roots of one size are reported, with both notes;
-// a beginning of another tree convicts nobody; what has grown meanwhile, or isn't signed by the origin, says nothing.
+// a beginning of another tree is no evidence; what has grown meanwhile, or isn't signed by the origin, says nothing.
 //
 // Requirement: LOG-017
 func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
