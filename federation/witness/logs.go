@@ -46,7 +46,7 @@ type known struct {
 
 // find returns the log of an origin. A configured one comes before a peer's.
 func (l *Logs) find(origin string) (log known, ok bool) {
-	for _, log := range slices.Backward(l.all()) {
+	for _, log := range slices.Backward(l.all(origin)) {
 		if log.origin == origin {
 			return log, true
 		}
@@ -74,10 +74,12 @@ func (l *Logs) ledgerOf(peer spiffeid.TrustDomain) (log known, ok bool) {
 	return known{peer: peer, origin: keys[0].Name, keys: keys, every: l.Every}, true
 }
 
-// all returns the known logs: those of peers, and then those of the configuration.
-func (l *Logs) all() (logs []known) {
+// all returns the known logs: those of peers, and then those of the configuration. With an origin, as strangers
+// may send one, only the keys of the peer that it names are looked up.
+func (l *Logs) all(origin string) (logs []known) {
 	for _, peering := range l.Peerings() {
-		if peering.State != directory.PeeringActive {
+		named := origin == "" || strings.HasPrefix(origin, peering.Domain.Name()+"/")
+		if !named || peering.State != directory.PeeringActive {
 			continue
 		}
 
@@ -156,7 +158,7 @@ func (l *Logs) List() string {
 	var b strings.Builder
 	b.WriteString("logs/v0\n")
 
-	for _, log := range l.all() {
+	for _, log := range l.all("") {
 		for _, key := range log.keys {
 			fmt.Fprintf(&b, "\nvkey %s\nqpd %d\n", key, max(int64(24*time.Hour/log.every), 1))
 

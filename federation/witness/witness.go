@@ -209,7 +209,7 @@ func (w *Witness) cosign(note *checkpoint.Note, epoch uint64, at time.Time) (str
 // Latest returns the last checkpoint of a log that was cosigned, with this node's cosignature. The log is
 // named by the SHA-256 of its origin in hex.
 func (w *Witness) Latest(hash string) (string, error) {
-	for _, log := range w.cfg.Logs.all() {
+	for _, log := range w.cfg.Logs.all("") {
 		sum := sha256.Sum256([]byte(log.origin))
 		if hex.EncodeToString(sum[:]) != hash {
 			continue
