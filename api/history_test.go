@@ -231,13 +231,15 @@ func TestAnEndSaysWhyItEnded(t *testing.T) {
 	member := signed.BroughtBy(spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"))
 
 	for name, end := range map[string]struct {
-		at   int64
-		from signed.Extension
-		want string
+		before *directory.Entry
+		at     int64
+		from   signed.Extension
+		want   string
 	}{
-		"at the deadline":              {last.ExpiresAt / 1000, signed.Extension{}, "expired"},
-		"by a command for its name":    {last.ExpiresAt / 1000, member, "expired"},
-		"by its owner, or an operator": {last.ExpiresAt/1000 - 1, member, "removed"},
+		"at the deadline":              {last, last.ExpiresAt / 1000, signed.Extension{}, `"reason":"expired"`},
+		"by a command for its name":    {last, last.ExpiresAt / 1000, member, `"reason":"expired"`},
+		"by its owner, or an operator": {last, last.ExpiresAt/1000 - 1, member, `"reason":"removed"`},
+		"its deadline is not here":     {nil, last.ExpiresAt / 1000, member, ""},
 	} {
 		payload, err := signed.Statement(1, &signed.Change{Issuer: alpha, RID: last.RID, Op: signed.OpEnd, Epoch: 1,
 			Revision: 301, IssuedAt: end.at, Since: 1, Extension: end.from}, nil)
@@ -247,13 +249,14 @@ func TestAnEndSaysWhyItEnded(t *testing.T) {
 			whole(cfg)
 
 			cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
-				return &directory.Past{Statements: []directory.PastStatement{{Entry: last, Payload: []byte("{}")},
+				return &directory.Past{Statements: []directory.PastStatement{{Entry: end.before},
 					{Inclusion: directory.Inclusion{At: end.at}, Payload: payload}}}, nil
 			}
 		})
 
 		body, err := io.ReadAll(ask(t, s, "/ops/operator", "GET", "/ad/r/"+rid(1)+"/history", "").Body)
-		if err != nil || !strings.Contains(string(body), `"reason":"`+end.want+`"`) {
+		if err != nil || !strings.Contains(string(body), end.want) ||
+			end.want == "" && strings.Contains(string(body), `"reason":`) {
 			t.Errorf("%s: %s, %v", name, body, err)
 		}
 	}

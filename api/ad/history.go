@@ -69,7 +69,7 @@ func (h *Handler) History(w http.ResponseWriter, call *request.Call) error {
 			b = appendStatement(append(b, '{'), &st, state)
 
 			if state == "end" {
-				b = strictjson.AppendText(b, "reason", reasonOf(&st, before))
+				b = response.AppendOptional(b, "reason", reasonOf(&st, before))
 			}
 
 			if shown != nil {
@@ -214,14 +214,20 @@ func stateOf(past *directory.Past, st *directory.PastStatement, shown *directory
 	}
 }
 
-// reasonOf returns why a registration ended, with its contents of before. A registration past its deadline may be ended
-// by a command that comes for its name, so the member which brought that did not remove it.
+// reasonOf returns why a registration ended, with its contents of before; empty if these are needed and not here. A
+// registration past its deadline may be ended by a command that comes for its name, so the member which brought that
+// did not remove it.
 func reasonOf(end *directory.PastStatement, before *directory.Entry) string {
-	if bringerOf(end).IsZero() || before != nil && before.ExpiresAt/1000 <= end.At {
+	switch {
+	case bringerOf(end).IsZero():
 		return "expired"
+	case before == nil:
+		return ""
+	case before.ExpiresAt/1000 <= end.At:
+		return "expired"
+	default:
+		return "removed"
 	}
-
-	return "removed"
 }
 
 // bringerOf returns the member that brought a statement; zero if none did, or if its payload was pruned.
