@@ -25,9 +25,7 @@ type drive struct {
 
 func newDrive(t testing.TB) *drive {
 	d := &drive{t: t, state: New(alpha, index.New())}
-	if r := d.at(0, Command{Epoch: &Epoch{uint64(genesis / 1000), "bootstrap"}}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	d.applies(0, Command{Epoch: &Epoch{uint64(genesis / 1000), "bootstrap"}})
 
 	return d
 }
@@ -277,9 +275,7 @@ func TestOwnersAndCommissioners(t *testing.T) {
 		t.Errorf("after it the registration is %+v", e)
 	}
 
-	if r := d.at(3, Command{Remove: &Remove{Format: 1, RID: rid, Caller: tool, Commissioning: true}}); r.Err != nil {
-		t.Error(r.Err)
-	}
+	d.applies(3, Command{Remove: &Remove{Format: 1, RID: rid, Caller: tool, Commissioning: true}})
 }
 
 func TestIfMatchIsTheCurrentRevision(t *testing.T) {

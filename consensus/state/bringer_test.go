@@ -43,13 +43,11 @@ func TestAStatementNamesTheMemberThatBroughtIt(t *testing.T) {
 	demand("registered", again(d.state, rid), d.state.history.entries[0], n0)
 
 	replace := Command{Register: d.registering(ada, "translator", 600), Origin: &Origin{From: n1}}
-	if r := d.at(2, replace); r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	d.applies(2, replace)
 
 	leaf := d.state.history.entries[0]
 	demand("replaced", again(d.state, rid), leaf, n1)
-	demand("restored", again(thawed(t, d.state), rid), leaf, n1)
+	demand("restored", again(restore(t, d.state), rid), leaf, n1)
 
 	d.at(3, Command{Refresh: &Refresh{RID: rid, Caller: ada}, Origin: bringerN0})
 	demand("refreshed", again(d.state, rid), leaf, n1)

@@ -75,44 +75,9 @@ func TestAnOperatorStandsBesideATracedCommand(t *testing.T) {
 		t.Error("a refused command has changed the state")
 	}
 
-	if r := d.at(0, Command{Spend: &Spend{directory.Hash{7}, genesis/1000 + 60}}); r.Err != nil {
-		t.Errorf("a caller's proof alone: %v", r.Err)
-	}
+	d.applies(0, Command{Spend: &Spend{directory.Hash{7}, genesis/1000 + 60}})
 
-	if r := d.at(0, Command{Rules: &Rules{Hold: 60}, Origin: &Origin{From: origin.From}}); r.Err != nil {
-		t.Errorf("the member that brought a command: %v", r.Err)
-	}
-}
-
-// All members have the hash of an invitation's secret, which redeems nothing.
-//
-// Requirement: SEC-012, MESH-024
-func TestAnInvitationIsRedeemedByItsSecret(t *testing.T) {
-	d := newDrive(t)
-	secret := "a secret of the invitation"
-	hash := directory.HashOf([]byte(secret))
-	d.at(1, Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: genesis + 1000}})
-
-	redeem := func(shown string) error {
-		return d.at(2, Command{Redeem: &Redeem{Secret: hash, Shown: shown,
-			Peer: Peer{Domain: beta, State: directory.PeeringActive, Bundle: []byte("{}")}}}).Err
-	}
-
-	if err := redeem(hash.String()); directory.ProblemOf(err) != directory.Forbidden {
-		t.Errorf("redeemed by the hash: %v", err)
-	}
-
-	if err := redeem(""); directory.ProblemOf(err) != directory.Forbidden {
-		t.Errorf("redeemed by nothing: %v", err)
-	}
-
-	if d.state.peers.byDomain[beta].State != directory.PeeringPending {
-		t.Error("the peering is not pending any more")
-	}
-
-	if err := redeem(secret); err != nil || d.state.peers.byDomain[beta].State != directory.PeeringActive {
-		t.Errorf("redeemed by the secret: %v", err)
-	}
+	d.applies(0, Command{Rules: &Rules{Hold: 60}, Origin: &Origin{From: origin.From}})
 }
 
 // A node by itself gives a peering that an operator has accepted no bundle endpoint of the web: the

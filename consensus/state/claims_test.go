@@ -1,12 +1,9 @@
 package state
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 func claimOf(key, body, holder byte) *Claim {
@@ -60,14 +57,8 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	_, err = ask(80, claimOf(3, 1, 2))
 	problem(t, err, directory.KeySpent)
 
-	var h Header
-	frozen := freeze(t, d.state)
-
-	back, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &h)
-	directorytest.Must(t, err)
-
-	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes ||
-		len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
+	back := restore(t, d.state)
+	if back.claims.bytes != d.state.claims.bytes || len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
 		t.Errorf("restored: %+v, of %+v", back.claims, d.state.claims)
 	}
 
@@ -101,8 +92,7 @@ func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
 	d.at(2, Command{Settle: &Settle{long.Key, long.Holder, true, nil}})
 	d.at(3, Command{Claim: short})
 
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	directorytest.Must(t, err)
+	back := restore(t, d.state)
 
 	restored := &drive{t: t, state: back}
 	for _, seconds := range []int64{100, 500, 700} {
@@ -155,9 +145,7 @@ func TestKeysAreBounded(t *testing.T) {
 	problem(t, (&Settle{Answer: &Answer{Body: make([]byte, MaxAnswer+1)}}).Check(), directory.TooLarge)
 	problem(t, (&Claim{Lease: 60}).Check(), directory.BadRequest)
 
-	if err := d.at(601, Command{Claim: key(200, 0)}).Err; err != nil {
-		t.Errorf("once they have ended: %v", err)
-	}
+	d.applies(601, Command{Claim: key(200, 0)})
 }
 
 // The shares of other domains are counted of what is there: keys that end give them back, and a
@@ -177,8 +165,7 @@ func TestSharesOfKeysAreCounted(t *testing.T) {
 	claim(2, beta)
 	claim(3, directory.Hash{99})
 
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	directorytest.Must(t, err)
+	back := restore(t, d.state)
 
 	for _, state := range []*State{d.state, back} {
 		c := &state.claims

@@ -1,18 +1,11 @@
 package state
 
 import (
-	"bytes"
 	"errors"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
-
-// againRead returns a state as a snapshot brings it.
-func (d *drive) againRead() *State {
-	return must(readSnapshot(bytes.NewReader(freeze(d.t, d.state)), alpha, index.New(), &Header{}))
-}
 
 // What operators have decided of peerings and admissions is in a snapshot with the commands that put it in
 // force. A member that had an earlier state follows them; one that missed a command in between, or that gets
@@ -30,44 +23,44 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 	meshed.Mesh = true
 	pattern := Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}
 
-	began := d.againRead()
+	began := restore(t, d.state)
 	d.applies(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: pending}, Origin: order("invite")})
 
-	invited := d.againRead()
+	invited := restore(t, d.state)
 	d.applies(2, Command{Redeem: &Redeem{Secret: pending.Secret, Shown: "secret", Peer: active},
 		Origin: &Origin{From: must(alphaNode("n0"))}})
 
-	redeemed := d.againRead()
+	redeemed := restore(t, d.state)
 	d.applies(3, Command{Admit: &pattern, Origin: order("admit")})
 	d.applies(4, Command{Amend: &Amend{Was: active, Peer: meshed}, Origin: order("mesh")})
 
-	now := d.againRead()
+	now := restore(t, d.state)
 
-	other := d.againRead()
+	other := restore(t, d.state)
 	peering := other.peers.byDomain[beta]
 	peering.Gossip = []string{"thief.test:1"}
 	other.peers.byDomain[beta] = peering
 
-	rebundled := d.againRead()
+	rebundled := restore(t, d.state)
 	peering = rebundled.peers.byDomain[beta]
 	peering.Bundle = []byte("forged")
 	rebundled.peers.byDomain[beta] = peering
 
-	joins := d.againRead()
+	joins := restore(t, d.state)
 	joins.members.standing["spiffe://alpha.test/*"] = 9
 
-	more := d.againRead()
+	more := restore(t, d.state)
 	more.members.standing[pattern.Pattern] = 9
 
-	gone := d.againRead()
+	gone := restore(t, d.state)
 	delete(gone.peers.byDomain, beta)
 
-	wiped := d.againRead()
+	wiped := restore(t, d.state)
 	wiped.erasures.add(Erasure{RID: directory.NewRID(1, [10]byte{}), Revision: 9})
 
 	d.applies(5, Command{Erase: &Erase{directory.NewRID(2, [10]byte{})}, Origin: order("erase")})
 
-	erased := d.againRead()
+	erased := restore(t, d.state)
 	if now.Decision() == erased.Decision() || now.Decision() == wiped.Decision() {
 		t.Error("an erasure is no decision")
 	}
@@ -132,10 +125,10 @@ func TestBundlesOfASnapshotAreToBeChecked(t *testing.T) {
 	peering.Endpoint = directory.BundleEndpoint{URL: "https://beta.test/bundle", Profile: directory.ProfileSPIFFE}
 	d.applies(1, Command{Peer: &peering, Origin: operatorOrigin("/peer")})
 
-	had := d.againRead()
+	had := restore(t, d.state)
 	d.applies(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(peering.Bundle), []byte("refreshed")}})
 
-	next := d.againRead()
+	next := restore(t, d.state)
 	if err := next.CheckDecided(had, func(*Command) error { return errors.New("not proven") }); err != nil {
 		t.Errorf("a refreshed bundle: %v", err)
 	}
@@ -151,7 +144,7 @@ func TestBundlesOfASnapshotAreToBeChecked(t *testing.T) {
 	byOperator.Peer.Bundle = []byte("of the operator again")
 	d.applies(3, byOperator)
 
-	ordered := d.againRead()
+	ordered := restore(t, d.state)
 	for name, check := range map[string]error{"proven": nil, "forged": errors.New("not proven")} {
 		is := ordered.OrdersBundle(ordered.BundlesSince(next)[0], func(*Command) error { return check })
 		if is != (check == nil) || next.OrdersBundle(changes[0], func(*Command) error { return check }) {
@@ -159,7 +152,7 @@ func TestBundlesOfASnapshotAreToBeChecked(t *testing.T) {
 		}
 	}
 
-	restored := d.againRead()
+	restored := restore(t, d.state)
 	restored.history.epoch++
 
 	for name, s := range map[string]*State{"the same": had, "a backup": restored} {

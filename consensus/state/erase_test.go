@@ -1,12 +1,10 @@
 package state
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // The contents of a living registration are not erased. Those of one that has ended are, and no backup from
@@ -24,20 +22,14 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 
 	before := freeze(t, d.state)
 
-	if out := d.at(3, Command{Remove: &Remove{Format: 1, RID: rid, Caller: ada}}); out.Err != nil {
-		t.Fatal(out.Err)
-	}
+	d.applies(3, Command{Remove: &Remove{Format: 1, RID: rid, Caller: ada}})
 
 	at := d.state.history.revision
 
-	if out := d.at(4, Command{Erase: &Erase{rid}}); out.Err != nil {
-		t.Fatal(out.Err)
-	}
+	d.applies(4, Command{Erase: &Erase{rid}})
 
 	for range 2 { // to repeat it changes nothing
-		if out := d.at(5, Command{Erase: &Erase{rid}}); out.Err != nil {
-			t.Fatal(out.Err)
-		}
+		d.applies(5, Command{Erase: &Erase{rid}})
 
 		if got := d.state.Erasures().After(at); !slices.Equal(got, []Erasure{{rid, at + 1, nil}}) {
 			t.Fatalf("%v are erased", got)
@@ -48,7 +40,7 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 		t.Errorf("%v are erased behind the last one", got)
 	}
 
-	forged := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	forged := restore(t, d.state)
 	if err := forged.Follows(d.state); err != nil {
 		t.Error(err)
 	}
@@ -59,7 +51,7 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 		t.Error("a member takes a snapshot without an erasure that it knows")
 	}
 
-	old := must(readSnapshot(bytes.NewReader(before), alpha, index.New(), &Header{}))
+	old := thaw(t, before)
 	if old.registrations.Get(rid) == nil {
 		t.Fatal("the backup has no such registration")
 	}
@@ -72,7 +64,7 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 
 	old.Succeed(d.state.Outline(), "a test", nil)
 
-	next := must(readSnapshot(bytes.NewReader(freeze(t, old)), alpha, index.New(), &Header{}))
+	next := restore(t, old)
 	if next.registrations.Get(rid) != nil || !next.Erasures().Has(rid) {
 		t.Error("the registration is back")
 	}

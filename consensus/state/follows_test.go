@@ -15,7 +15,7 @@ func TestASnapshotAfterAStepBackFollows(t *testing.T) {
 		t.Fatalf("committed time went from %d to %d", had.history.now, d.state.history.now)
 	}
 
-	if err := thawed(t, d.state).Follows(had); err != nil {
+	if err := restore(t, d.state).Follows(had); err != nil {
 		t.Errorf("an honest snapshot is refused: %v", err)
 	}
 }

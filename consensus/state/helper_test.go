@@ -1,7 +1,8 @@
 package state
 
 import (
-	"io"
+	"bytes"
+	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -33,11 +34,37 @@ func newer() Versions {
 // older are the versions that a release reads that has the first version of everything.
 func older() Versions { return Versions{Log: 1, Snapshot: 1, Wire: 1} }
 
-// readSnapshot reads a snapshot in one goroutine.
-func readSnapshot(
-	r io.Reader, domain spiffeid.TrustDomain, index *index.Index, h *Header,
-) (s *State, err error) {
-	s, *h, err = Read(r, domain, index, Parallel{})
+// freeze returns a state's snapshot.
+func freeze(t testing.TB, s *State) []byte {
+	t.Helper()
 
-	return s, err
+	var b bytes.Buffer
+	directorytest.Must(t, s.Snapshot().Write(&b))
+
+	return b.Bytes()
+}
+
+// thaw returns the state of a snapshot, as a member that starts has it.
+func thaw(t testing.TB, snapshot []byte) *State {
+	t.Helper()
+
+	s, _, err := Read(bytes.NewReader(snapshot), alpha, index.New(), Parallel{})
+	directorytest.Must(t, err)
+	s.registrations.FillIndex()
+
+	return s
+}
+
+// restore takes a state through a snapshot.
+func restore(t testing.TB, s *State) *State {
+	t.Helper()
+
+	frozen := freeze(t, s)
+
+	back := thaw(t, frozen)
+	if again := freeze(t, back); !bytes.Equal(again, frozen) {
+		t.Error("a snapshot of what was restored is another")
+	}
+
+	return back
 }

@@ -42,9 +42,7 @@ func TestALawReplacesTheOneThatWasRead(t *testing.T) {
 	d := newDrive(t)
 
 	first, second := []byte("// first"), []byte("// second")
-	if r := d.at(0, Command{Policy: &Policy{first, &[]uint64{0}}}); r.Err != nil {
-		t.Fatalf("in the place of none: %v", r.Err)
-	}
+	d.applies(0, Command{Policy: &Policy{first, &[]uint64{0}}})
 
 	at := d.state.policy.current.Revision
 	for what, replaces := range map[string][]uint64{"none": {0}, "a later one": {at + 1}, "what never was": {}} {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -17,9 +16,7 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 		t.Helper()
 
 		reads := Versions{Log: 1, Snapshot: 1, Wire: 1, Formats: formats}
-		if r := d.at(1, Command{Member: &Member{ID: must(alphaNode(node)), Reads: reads}}); r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		d.applies(1, Command{Member: &Member{ID: must(alphaNode(node)), Reads: reads}})
 
 		return d.state.keys.issued
 	}
@@ -51,9 +48,7 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 		t.Errorf("after a member has gone it says %v", last.Formats)
 	}
 
-	frozen := bytes.NewReader(freeze(t, d.state))
-
-	thawed := must(readSnapshot(frozen, alpha, index.New(), &Header{}))
+	thawed := restore(t, d.state)
 	if !bytes.Equal(thawed.keys.issued.Payload(), d.state.keys.issued.Payload()) ||
 		!thawed.members.Readable().Equal(d.state.members.Readable()) {
 		t.Error("a snapshot changes what it says")
@@ -111,9 +106,7 @@ func TestListenersOfMembers(t *testing.T) {
 		t.Helper()
 
 		member := &Member{ID: id, Reads: ReadableVersions(), Listeners: listeners}
-		if r := d.at(1, Command{Member: member}); r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		d.applies(1, Command{Member: member})
 	}
 	listens := func(want bool) {
 		t.Helper()

@@ -1,18 +1,14 @@
 package state
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
@@ -88,9 +84,7 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 
-	if r := d.at(2, order); r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	d.applies(2, order)
 
 	size := d.state.history.ledger.Size
 	if r := d.at(3, order); directory.ProblemOf(r.Err) != directory.Replayed {
@@ -111,18 +105,6 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 			t.Errorf("a use at %d s: %v", seconds, r.Err)
 		}
 	}
-}
-
-// thawed returns a state as a snapshot of it restores it.
-func thawed(t *testing.T, s *State) *State {
-	t.Helper()
-
-	var h Header
-
-	back, err := readSnapshot(bytes.NewReader(freeze(t, s)), alpha, nil, &h)
-	directorytest.Must(t, err)
-
-	return back
 }
 
 // A state remembers so many operators' proofs that have ended, and refuses those that are older: also a
@@ -146,7 +128,7 @@ func TestAForgottenProofIsRefused(t *testing.T) {
 	const ahead = 90_000
 	d.applies(ahead, order(maxOrdered+2)) // 3 more than are remembered, and all have ended
 
-	back := thawed(t, d.state)
+	back := restore(t, d.state)
 	restored := New(alpha, nil)
 	restored.Succeed(d.state, "a backup was restored", nil)
 
@@ -174,7 +156,7 @@ func TestAForgottenProofIsRefused(t *testing.T) {
 		"the mark":  func(o *ordered) { o.forgotten-- },
 		"one proof": func(o *ordered) { delete(o.known, o.queue.Pop().Proof) },
 	} {
-		forged := thawed(t, d.state)
+		forged := restore(t, d.state)
 		if forget(&forged.ordered); forged.Follows(d.state) == nil {
 			t.Errorf("a snapshot without %s is taken", name)
 		}
@@ -201,9 +183,7 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 			t.Errorf("%s to %s: %+v", was.State, next.State, got)
 		}
 
-		if r := d.at(2, c); r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		d.applies(2, c)
 
 		if traced := d.state.Traced(); len(traced) != 1 || traced[0].From != from || traced[0].Action != action {
 			t.Errorf("%s to %s: %+v", was.State, next.State, traced)
@@ -244,8 +224,8 @@ func TestTracesAreCountedInSnapshots(t *testing.T) {
 	pattern := "spiffe://alpha.test/roster/node/r*"
 	d.at(1, Command{Admit: &Admission{Pattern: pattern, Max: 1}, Origin: operatorOrigin("/v1/operator/raft/admit")})
 
-	back := must(readSnapshot(strings.NewReader(string(freeze(t, d.state))), alpha, index.New(), &Header{}))
-	if back.history.commands != d.state.history.commands || !bytes.Equal(freeze(t, back), freeze(t, d.state)) {
+	back := restore(t, d.state)
+	if back.history.commands != d.state.history.commands {
 		t.Errorf("%d commands are counted, want %d", back.history.commands, d.state.history.commands)
 	}
 

@@ -1,13 +1,10 @@
 package state
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -60,8 +57,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	d.at(20, attests("n2", 12))
 	lists("after another", 11, 12, 1, 2)
 
-	read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), new(Header))
-	directorytest.Must(t, err)
+	read := restore(t, d.state)
 
 	if !slices.EqualFunc(read.keys.rotated, d.state.keys.rotated, func(a, b rotatedKey) bool {
 		return a.until == b.until && a.Public.Equal(b.Public)

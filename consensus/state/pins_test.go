@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/ledger"
 )
 
@@ -74,7 +73,7 @@ func TestFactsArePinnedOnce(t *testing.T) {
 		t.Errorf("%v are kept", d.state.pins.audited)
 	}
 
-	next := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	next := restore(t, d.state)
 	if !next.pins.HasBundle(directory.HashOf(bundle)) || next.pins.AuditDue(node) || !next.pins.AuditDue(other) {
 		t.Errorf("a snapshot has %+v", next.pins)
 	}

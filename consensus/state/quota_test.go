@@ -79,17 +79,13 @@ func TestTheDomainHoldsNoMoreThanItsRulesAllow(t *testing.T) {
 	wantQuota(t, d.at(2, Command{Register: d.sized(bob, "two", 600, 601)}).Err, "limits.bytes_per_domain", 400,
 		1000, 601)
 
-	if r := d.at(2, Command{Register: d.sized(bob, "two", 60, 600)}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	d.applies(2, Command{Register: d.sized(bob, "two", 60, 600)})
 
 	wantQuota(t, d.at(3, Command{Register: d.sized(tool, "three", 600, 100)}).Err,
 		"limits.registrations_per_domain", 2)
 
 	// What has expired and was not swept makes room for another under its name.
-	if r := d.at(90, Command{Register: d.sized(tool, "two", 600, 600)}); r.Err != nil {
-		t.Errorf("in the place of what expired: %v", r.Err)
-	}
+	d.applies(90, Command{Register: d.sized(tool, "two", 600, 600)})
 
 	if got := d.state.owners.holdings.total; got != (usage{2, 1000}) {
 		t.Errorf("the domain is said to hold %+v", got)
@@ -109,9 +105,7 @@ func TestAnExpiredRegistrationOfAnotherMakesNoRoom(t *testing.T) {
 	d.at(1, Command{Register: d.sized(bob, "two", 60, 100)})
 	wantQuota(t, d.at(90, Command{Register: d.sized(ada, "two", 600, 100)}).Err, "limits.registrations_per_owner")
 
-	if r := d.at(90, Command{Register: d.sized(bob, "two", 600, 100)}); r.Err != nil {
-		t.Errorf("its own owner: %v", r.Err)
-	}
+	d.applies(90, Command{Register: d.sized(bob, "two", 600, 100)})
 }
 
 // Requirement: FORM-005
@@ -122,16 +116,12 @@ func TestSomeOwnersHaveAnotherQuotaOfBytes(t *testing.T) {
 	d.at(0, Command{Rules: &Rules{BytesPerOwner: 100, OwnersBytes: []OwnerRule{{one, 2000}, {all, 0}}}})
 
 	for agent, size := range map[string]int{"one": 1500, "two": 500} {
-		if r := d.at(1, Command{Register: d.sized(ada, agent, 600, size)}); r.Err != nil {
-			t.Error(r.Err)
-		}
+		d.applies(1, Command{Register: d.sized(ada, agent, 600, size)})
 	}
 
 	wantQuota(t, d.at(1, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.bytes_per_owner", 2000)
 
-	if r := d.at(1, Command{Register: d.sized(bob, "bobs", 600, 60_000)}); r.Err != nil {
-		t.Errorf("an owner without a quota: %v", r.Err)
-	}
+	d.applies(1, Command{Register: d.sized(bob, "bobs", 600, 60_000)})
 
 	stranger := must(directory.ParseIdentity("spiffe://beta.test/eve"))
 	wantQuota(t, d.at(1, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
@@ -146,18 +136,14 @@ func TestACommissioningToolKeepsToTheQuotasOfOthers(t *testing.T) {
 	own := d.sized(tool, "own", 600, 5000)
 
 	own.Commissioning = true
-	if r := d.at(1, Command{Register: own}); r.Err != nil {
-		t.Errorf("its own: %v", r.Err)
-	}
+	d.applies(1, Command{Register: own})
 
 	behalf := d.sized(ada, "adas", 600, 900)
 	behalf.Caller = tool
 	behalf.Commissioning = true
 
 	behalf.For = ada
-	if r := d.at(1, Command{Register: behalf}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	d.applies(1, Command{Register: behalf})
 
 	replaced := d.sized(ada, "adas", 600, 1001)
 	replaced.Caller, replaced.Commissioning = tool, true
@@ -181,9 +167,7 @@ func TestATransferIsRefusedWithoutRoomAndTellsNothing(t *testing.T) {
 
 	d.at(3, Command{Register: d.sized(bob, "bobs", 600, 500)})
 
-	if r := d.at(4, Command{Transfer: d.transferring(ada, given, bob)}); r.Err != nil {
-		t.Fatalf("with room: %v", r.Err)
-	}
+	d.applies(4, Command{Transfer: d.transferring(ada, given, bob)})
 
 	if got := d.state.owners.holdings.byOwner; len(got) != 1 || got[bob].usage != (usage{2, 1000}) {
 		t.Errorf("after it they have %v", got)
@@ -218,39 +202,11 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 	}
 
 	for _, size := range []int{5000, 4000} {
-		if r := d.at(4, Command{Register: d.sized(ada, "one", 600, size)}); r.Err != nil {
-			t.Errorf("a document that is not larger: %v", r.Err)
-		}
+		d.applies(4, Command{Register: d.sized(ada, "one", 600, size)})
 	}
 
 	wantQuota(t, d.at(5, Command{Register: d.sized(ada, "one", 600, 4001)}).Err, "limits.bytes_per_owner")
 	wantQuota(t, d.at(5, Command{Register: d.sized(bob, "bobs", 600, 100)}).Err, "limits.registrations_per_domain")
-}
-
-// What one log entry has of registrations is judged one by the other's result.
-//
-// Requirement: FORM-005
-func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
-	d := newDrive(t)
-	d.at(0, Command{Rules: &Rules{BytesPerOwner: 1000}})
-
-	b := &Batch{Version: FirstVersion, Time: genesis + 1000}
-	for i := range 10 {
-		b.Commands = append(b.Commands, Command{Register: d.sized(ada, fmt.Sprint("agent-", i), 600, 300)})
-	}
-
-	taken := 0
-	for _, r := range must(d.state.Apply(must(DecodeBatch(must(Marshal(b)))))) {
-		if r.Err == nil {
-			taken++
-		} else {
-			wantQuota(t, r.Err, "limits.bytes_per_owner", 900)
-		}
-	}
-
-	if taken != 3 {
-		t.Errorf("%d of 300 bytes were taken by a quota of 1000", taken)
-	}
 }
 
 // tally is a naive model of what is registered: by agent name.

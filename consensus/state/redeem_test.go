@@ -7,73 +7,60 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // An invitation is good for the domain that it is for, until it ends, and for the
-// first who shows its secret; that one's repetition changes nothing.
+// first who shows its secret; that one's repetition changes nothing. All members have the hash of the
+// secret, which redeems nothing.
 //
-// Requirement: MESH-024
+// Requirement: SEC-012, MESH-024
 func TestAnInvitationIsUsedOnce(t *testing.T) {
-	beta := spiffeid.RequireTrustDomainFromString("beta.test")
-	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
-
 	const secret = "secret"
 
 	hash := directory.HashOf([]byte(secret))
-	offer := func(td spiffeid.TrustDomain, shown, bundle string) *Command {
-		return &Command{Redeem: &Redeem{Secret: directory.HashOf([]byte(shown)), Shown: shown,
-			Peer: Peer{Domain: td, State: directory.PeeringActive,
-				Bundle: []byte(bundle), Mesh: true,
-				Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
-	}
-	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"),
-		index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
-	apply := func(seconds int64, c *Command) error {
-		t.Helper()
-
-		results, err := s.Apply(&Batch{Version: FirstVersion, Time: seconds * 1000, Commands: []Command{*c}})
-		directorytest.Must(t, err)
-
-		return results[0].Err
+	d := newDrive(t)
+	redeem := func(seconds int64, domain spiffeid.TrustDomain, hash directory.Hash, shown, bundle string) error {
+		return d.at(seconds, Command{Redeem: &Redeem{Secret: hash, Shown: shown,
+			Peer: Peer{Domain: domain, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true,
+				Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}).Err
 	}
 
-	invite := &Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: 100,
-		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}}
-	for _, c := range []*Command{{Epoch: &Epoch{10, "test"}}, invite} {
-		directorytest.Must(t, apply(10, c))
-	}
+	invite := &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: genesis/1000 + 100,
+		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}
+	d.applies(10, Command{Peer: invite})
 
-	refused := func(what string, err error) {
-		t.Helper()
-
-		if directory.ProblemOf(err) != directory.Forbidden || s.peers.byDomain[beta].State == directory.PeeringActive {
-			t.Errorf("%s: %v; beta is %s", what, err, s.peers.byDomain[beta].State)
+	for what, err := range map[string]error{
+		"another secret":     redeem(11, beta, directory.HashOf([]byte("guess")), "guess", "{}"),
+		"no secret":          redeem(11, beta, directory.HashOf(nil), "", "{}"),
+		"the hash":           redeem(11, beta, hash, hash.String(), "{}"),
+		"the hash, unproven": redeem(11, beta, hash, "", "{}"),
+		"another domain":     redeem(11, directorytest.Gamma, hash, secret, "{}"),
+		"too late":           redeem(100, beta, hash, secret, "{}"),
+	} {
+		if directory.ProblemOf(err) != directory.Forbidden {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("another secret", apply(11, offer(beta, "guess", "{}")))
-	refused("no secret", apply(11, offer(beta, "", "{}")))
-	refused("another domain", apply(11, offer(gamma, secret, "{}")))
-	refused("too late", apply(100, offer(beta, secret, "{}")))
 
-	invite.Peer.Until = 200
-	directorytest.Must(t, apply(101, invite))
+	if state := d.state.peers.byDomain[beta].State; state != directory.PeeringPending {
+		t.Errorf("the peering is %s", state)
+	}
 
-	directorytest.Must(t, apply(102, offer(beta, secret, "{}")))
+	invite.Until += 100
+	d.applies(101, Command{Peer: invite})
+	directorytest.Must(t, redeem(102, beta, hash, secret, "{}"))
 
-	if p := s.peers.byDomain[beta]; p.State != directory.PeeringActive || p.Mesh ||
-		!p.Export.Equal(invite.Peer.Export) || !p.Import.Equal(invite.Peer.Import) {
+	if p := d.state.peers.byDomain[beta]; p.State != directory.PeeringActive || p.Mesh ||
+		!p.Export.Equal(invite.Export) || !p.Import.Equal(invite.Import) {
 		t.Errorf("beta is %+v; it is active, and says not itself what it may have", p)
 	}
 
-	before := s.history.revision
-	if err := apply(103, offer(beta, secret, "{}")); err != nil || s.history.revision != before {
-		t.Errorf("the same once more: %v, revision %d after %d", err, s.history.revision, before)
+	before := d.state.history.revision
+	if err := redeem(103, beta, hash, secret, "{}"); err != nil || d.state.history.revision != before {
+		t.Errorf("the same once more: %v, revision %d after %d", err, d.state.history.revision, before)
 	}
 
-	if err := apply(103, offer(beta, secret, `{"keys":[]}`)); directory.ProblemOf(err) != directory.Forbidden {
-		t.Errorf("the same secret by somebody else: %v", err)
-	}
+	problem(t, redeem(103, beta, hash, secret, `{"keys":[]}`), directory.Forbidden)
 }
 
 // A peer's new bundle takes the place of the one that it was compared with, and of no
@@ -117,43 +104,26 @@ func TestABundleIsReplaced(t *testing.T) {
 //
 // Requirement: MESH-024
 func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
-	beta := spiffeid.RequireTrustDomainFromString("beta.test")
-	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"),
-		index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
-	apply := func(was, next Peer) error {
-		t.Helper()
-
-		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000,
-			Commands: []Command{{Amend: &Amend{Was: was, Peer: next}}}})
-		directorytest.Must(t, err)
-
-		return results[0].Err
-	}
-
-	begun := []Command{{Epoch: &Epoch{10, "test"}}}
-	if _, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: begun}); err != nil {
-		t.Fatal(err)
-	}
-
+	d := newDrive(t)
 	none := Peer{Domain: beta}
 	active := Peer{Domain: beta, State: directory.PeeringActive, Mesh: true, Bundle: []byte("{}")}
 	removed, ruled := active, active
 	removed.State, removed.Mesh = directory.PeeringTerminated, false
 	ruled.Import.Records = 5
 
-	directorytest.Must(t, apply(none, active))
+	d.applies(1, Command{Amend: &Amend{Was: none, Peer: active}})
+	d.applies(2, Command{Amend: &Amend{Was: active, Peer: removed}})
 
-	directorytest.Must(t, apply(active, removed))
-
-	before := s.history.revision
+	before := d.state.history.revision
 	for what, was := range map[string]Peer{"rules of what is no more": active,
 		"a first agreement, and there was one": none} {
-		if err := apply(was, ruled); directory.ProblemOf(err) != directory.Conflict || s.history.revision != before {
-			t.Errorf("%s: %v, revision %d after %d", what, err, s.history.revision, before)
+		err := d.at(3, Command{Amend: &Amend{Was: was, Peer: ruled}}).Err
+		if directory.ProblemOf(err) != directory.Conflict || d.state.history.revision != before {
+			t.Errorf("%s: %v, revision %d after %d", what, err, d.state.history.revision, before)
 		}
 	}
 
-	if p := s.peers.byDomain[beta]; !p.Equal(directory.Peering(removed)) {
+	if p := d.state.peers.byDomain[beta]; !p.Equal(directory.Peering(removed)) {
 		t.Errorf("%+v", p)
 	}
 }

@@ -1,12 +1,9 @@
 package state
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
@@ -36,8 +33,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 			revision)
 	}
 
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
-	directorytest.Must(t, err)
+	back := restore(t, d.state)
 
 	for what, s := range map[string]*State{"the state": d.state, "a snapshot": back, "a restore": d.state.Outline()} {
 		if !slices.Equal(s.keys.revoked, []string{id}) || len(s.keys.byNode) != 0 {

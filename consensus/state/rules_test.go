@@ -1,14 +1,11 @@
 package state
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Requirement: AD-034
@@ -63,9 +60,7 @@ func TestAHoldEnds(t *testing.T) {
 	d.register(160, bob, "expired", 60)
 
 	// the committed time is 160 already
-	if r := d.at(159, Command{Register: d.registering(bob, "freed", 60)}); r.Err != nil {
-		t.Error(r.Err)
-	}
+	d.applies(159, Command{Register: d.registering(bob, "freed", 60)})
 
 	d.register(200, ada, "third", 60)
 	d.at(201, Command{Remove: &Remove{Format: 1, RID: d.state.registrations.regs.named("third").entry.RID,
@@ -122,9 +117,7 @@ func TestNobodyOwnsMoreThanTheRulesAllow(t *testing.T) {
 	ct := d.registering(ada, "four", 60)
 
 	ct.Commissioning = true
-	if r := d.at(2, Command{Register: ct}); r.Err != nil {
-		t.Errorf("a commissioning tool: %v", r.Err)
-	}
+	d.applies(2, Command{Register: ct})
 
 	d.state = restore(t, d.state)
 	problem(t, d.at(3, Command{Register: d.registering(ada, "five", 60)}).Err, directory.QuotaExceeded)
@@ -181,21 +174,4 @@ func TestIfMatchAndIfNoneMatchOfAName(t *testing.T) {
 	if r := d.at(62, Command{Register: absent}); r.Err != nil || !r.Outcome.Created {
 		t.Errorf("If-None-Match: * on a name whose registration has expired gave %+v", r)
 	}
-}
-
-// restore takes a state through a snapshot.
-func restore(t *testing.T, s *State) *State {
-	t.Helper()
-	frozen := freeze(t, s)
-
-	back, err := readSnapshot(bytes.NewReader(frozen), s.history.domain, index.New(), &Header{})
-	directorytest.Must(t, err)
-
-	back.registrations.FillIndex()
-
-	if again := freeze(t, back); !bytes.Equal(again, frozen) {
-		t.Error("a snapshot of what was restored is another")
-	}
-
-	return back
 }

@@ -1,13 +1,11 @@
 package state
 
 import (
-	"bytes"
 	"errors"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A proof is good for one command, whatever that came to, until it has ended; a
@@ -29,10 +27,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	problem(t, d.at(4, Command{Refresh: &Refresh{RID: rid, Caller: bob}, Spend: &second}).Err, directory.Forbidden)
 	problem(t, renew(5, second), directory.Replayed)
 
-	var h Header
-
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
-	directorytest.Must(t, err)
+	back := restore(t, d.state)
 
 	problem(t, back.spent.check(&first, back.history.now/1000), directory.Replayed)
 
@@ -44,9 +39,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	}
 
 	moved.Register.Granted.Policy--
-	if err := d.at(7, moved).Err; err != nil {
-		t.Errorf("prepared anew: %v", err)
-	}
+	d.applies(7, moved)
 
 	directorytest.Must(t, renew(100, Spend{directory.Hash{4}, genesis/1000 + 160}))
 
@@ -69,7 +62,5 @@ func TestProofsAreBounded(t *testing.T) {
 	fresh := &Spend{directory.Hash{2}, genesis/1000 + 120}
 	problem(t, d.at(1, Command{Register: d.registering(ada, "one", 600), Spend: fresh}).Err, directory.Unavailable)
 
-	if err := d.at(61, Command{Register: d.registering(ada, "one", 600), Spend: fresh}).Err; err != nil {
-		t.Errorf("once some have ended: %v", err)
-	}
+	d.applies(61, Command{Register: d.registering(ada, "one", 600), Spend: fresh})
 }

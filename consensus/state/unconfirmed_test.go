@@ -1,21 +1,11 @@
 package state
 
 import (
-	"bytes"
 	"errors"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
-
-// reread is s as a member has it that starts from a snapshot of it.
-func reread(t *testing.T, s *State) *State {
-	s = must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &Header{}))
-	s.registrations.FillIndex()
-
-	return s
-}
 
 // A restored history takes nothing but a new epoch, which lies above the old one; and
 // what it brought back is told nobody until its owner has written it again: neither by
@@ -27,7 +17,7 @@ func TestWhatIsRestoredIsExportedByItsOwner(t *testing.T) {
 	rid := d.register(0, ada, "translator", 4000)
 	before := d.state.history.epoch
 	d.state.Succeed(d.state.Outline(), "a test", nil)
-	d.state = reread(t, d.state)
+	d.state = restore(t, d.state)
 
 	problem(t, d.at(1, Command{Register: d.registering(bob, "another", 600)}).Err, directory.Unavailable)
 	d.at(2, Command{Epoch: &Epoch{before, "again"}})
@@ -42,7 +32,7 @@ func TestWhatIsRestoredIsExportedByItsOwner(t *testing.T) {
 		t.Fatalf("epoch %d is sealed by %q", d.state.history.epoch, d.state.history.sealed)
 	}
 
-	d.state = reread(t, d.state) // as a member that starts anew
+	d.state = restore(t, d.state) // as a member that starts anew
 
 	g := meshGrant(ada)
 	g.Policy = d.state.policy.basis
@@ -72,7 +62,7 @@ func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 	d := newDrive(t)
 	d.at(1, Command{Peer: &peerBeta})
 	d.at(2, Command{Decide: &Decide{&Verdict{Policy: d.state.policy.basis}}})
-	backup := reread(t, d.state)
+	backup := restore(t, d.state)
 	ended := peerBeta
 	ended.State = directory.PeeringTerminated
 	d.at(3, Command{Peer: &ended})
@@ -103,7 +93,7 @@ func TestTheLossByARestoreIsCounted(t *testing.T) {
 	d.register(1, ada, "ended", 60)
 	d.register(1, ada, "changed", 4000)
 	refreshed := d.register(1, ada, "refreshed", 4000)
-	backup := reread(t, d.state)
+	backup := restore(t, d.state)
 
 	if loss := LossBy(d.state, backup); loss.Changes() != 0 || loss.Exported != 5 {
 		t.Errorf("nothing was changed: %+v", loss)
@@ -137,7 +127,7 @@ func TestUnconfirmedRegistrationsAreCounted(t *testing.T) {
 	two := d.register(0, ada, "two", 4000)
 	d.register(0, ada, "three", 4000)
 	d.state.Succeed(d.state.Outline(), "a test", nil)
-	d.state = reread(t, d.state)
+	d.state = restore(t, d.state)
 	d.at(1, Command{Epoch: &Epoch{d.state.history.epoch + 3, "a test"}})
 	d.register(2, ada, "four", 4000)
 
@@ -154,7 +144,7 @@ func TestUnconfirmedRegistrationsAreCounted(t *testing.T) {
 			t.Errorf("%d changes: %d are unconfirmed, want %d", i, got, want)
 		}
 
-		again := reread(t, d.state).registrations.Unconfirmed()
+		again := restore(t, d.state).registrations.Unconfirmed()
 		if want := d.state.registrations.Unconfirmed(); again != want {
 			t.Errorf("%d changes: %d are unconfirmed in a snapshot, want %d", i, again, want)
 		}

@@ -1,11 +1,9 @@
 package state
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // What two leaders have decided by different things is never taken for decided by one.
@@ -34,7 +32,7 @@ func TestAVerdictIsTakenBack(t *testing.T) {
 	v = &Verdict{d.state.policy.basis, directory.Hash{1}}
 	d.at(4, Command{Decide: &Decide{v}})
 
-	back := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	back := restore(t, d.state)
 	if back.policy.verdict == nil || *back.policy.verdict != *v {
 		t.Errorf("read from a snapshot, the verdict is %v, want %v", back.policy.verdict, v)
 	}

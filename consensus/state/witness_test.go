@@ -8,7 +8,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/directorytest"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // cosign has the domain take a checkpoint.
@@ -168,7 +167,7 @@ func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 	}
 
 	for name, live := range map[string]*State{"living": d.state, "lost": New(alpha, nil)} {
-		restored := must(readSnapshot(bytes.NewReader(backup), alpha, index.New(), &Header{}))
+		restored := thaw(t, backup)
 		live.members.written = d.state.members.written
 		keys := restored.keys.byNode
 		restored.Succeed(live.Outline(), "a restore", nil)
@@ -235,7 +234,7 @@ func TestASnapshotThatForgetsACheckpointIsRefused(t *testing.T) {
 	d := newDrive(t)
 	directorytest.Must(t, d.cosign(1, betaLog, 0, 4, 1))
 
-	had := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{}))
+	had := restore(t, d.state)
 	if log, ok := had.Witness().Cosigned(betaLog); !ok || log.Size != 4 {
 		t.Fatalf("the snapshot has %+v", log)
 	}
