@@ -1,37 +1,14 @@
 package consensus
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A lossyLog takes its time for every append, and loses those under way when the
-// power goes.
-type lossyLog struct {
-	raft.LogStore
-	delay atomic.Int64
-	dead  atomic.Bool
-}
-
-func (l *lossyLog) StoreLogs(entries []*raft.Log) error {
-	time.Sleep(time.Duration(l.delay.Load()))
-
-	if l.dead.Load() {
-		return errors.New("the power is gone")
-	}
-
-	return l.LogStore.StoreLogs(entries)
-}
 
 // A leader and the only follower that has what it wrote ahead go down together: what
 // was acknowledged is there without that follower, and what was not was shown to
@@ -39,23 +16,13 @@ func (l *lossyLog) StoreLogs(entries []*raft.Log) error {
 //
 // Requirement: MESH-002
 func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logs [3]*lossyLog
-		opening := 0
-		d := newDomain(t, 3, func(c *Config) {
-			l := &lossyLog{}
-			logs[opening] = l
-			c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
-			opening++
-		})
-		d.ready()
-
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		acked := map[string]directory.RID{}
 		for round := range 4 {
 			leader, second := d.leader()
 			third := 3 - leader - second
 			d.net.isolate(d.members[third].Address)
-			logs[leader].delay.Store(int64(300 * time.Millisecond))
+			d.log(leader).delay.Store(int64(300 * time.Millisecond))
 
 			var (
 				mu      sync.Mutex
@@ -80,7 +47,7 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			}
 
 			time.Sleep(500*time.Millisecond + rand.N(700*time.Millisecond))
-			logs[leader].dead.Store(true)
+			d.log(leader).full.Store(true)
 			time.Sleep(rand.N(100 * time.Millisecond))
 			d.net.isolate(d.members[second].Address)
 			d.net.isolate(d.members[leader].Address)
@@ -88,7 +55,8 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			d.stop(leader)
 			d.net.heal(d.members[leader].Address)
 			d.net.heal(d.members[third].Address)
-			opening = leader
+			d.log(leader).full.Store(false)
+			d.log(leader).delay.Store(0)
 			d.start(leader)
 			eventually(t, "the others go on", func() bool {
 				out, err := d.nodes[third].Register(t.Context(), put(t, ada, fmt.Sprint("then-", round), 86400))
@@ -98,29 +66,14 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			})
 			d.net.heal(d.members[second].Address)
 			d.ready()
-			d.settled()
-			held := func(i int) []byte {
-				d.nodes[i].Replica.mu.RLock()
-				defer d.nodes[i].Replica.mu.RUnlock()
+			d.equalStates()
 
-				return freeze(t, d.nodes[i].Replica.state)
-			}
-			eventually(t, "all have the same state", func() bool {
-				return bytes.Equal(held(leader), held(second)) && bytes.Equal(held(leader), held(third))
-			})
-
-			s := d.nodes[leader]
 			for name, rid := range acked {
-				s.Replica.mu.RLock()
-				reg := s.Replica.state.Registrations().Get(rid)
-				s.Replica.mu.RUnlock()
-
+				reg := d.nodes[leader].Replica.registration(rid)
 				if reg == nil || reg.Entry().Agent != name {
 					t.Errorf("round %d: %s is lost, which was acknowledged", round, name)
 				}
 			}
 		}
-
-		d.close()
 	})
 }

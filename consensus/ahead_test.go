@@ -3,19 +3,17 @@ package consensus
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 // A write waits for one disk and not for two, one after the other.
 func TestAWriteWaitsForOneDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 3)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 
 		const delay = 200 * time.Millisecond
-		for _, l := range logs {
-			l.delay.Store(int64(delay))
+		for i := range d.nodes {
+			d.log(i).delay.Store(int64(delay))
 		}
 
 		for i := range 3 {
@@ -29,7 +27,5 @@ func TestAWriteWaitsForOneDisk(t *testing.T) {
 
 			time.Sleep(time.Second)
 		}
-
-		d.close()
 	})
 }

@@ -88,10 +88,7 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 				}
 			}
 
-			if _, err := d.nodes[second%3].Register(t.Context(),
-				put(t, ada, fmt.Sprint("agent-", second%5), 600)); err != nil {
-				t.Fatalf("after %d s: %v", second, err)
-			}
+			d.register(second%3, fmt.Sprint("agent-", second%5), 600)
 
 			time.Sleep(time.Second)
 		}
@@ -111,8 +108,6 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 		if now, _ := d.leader(); now != leader {
 			t.Errorf("another member leads")
 		}
-
-		d.close()
 	})
 }
 
@@ -146,10 +141,6 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 			}
 		}
 
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600)); err != nil {
-			t.Errorf("the others do not go on: %v", err)
-		}
-
-		d.close()
+		d.register(0, "translator", 600)
 	})
 }

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -84,18 +83,16 @@ func TestAChangeNamesTheMemberThatBroughtIt(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestTheLeaderDecidesWhatAForwardedCallerMay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.Commission = func(caller directory.Identity) bool { return caller == commissioner }
-			c.Permit = func(p Proposal) error {
-				if p.Owner != ada || p.Agent == "" || p.Projection == nil {
-					return directory.Refuse(directory.Forbidden, "%s may not", p.Owner)
-				}
-
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.Commission = func(caller directory.Identity) bool { return caller == commissioner }
+		c.Permit = func(p Proposal) error {
+			if p.Owner != ada || p.Agent == "" || p.Projection == nil {
+				return directory.Refuse(directory.Forbidden, "%s may not", p.Owner)
 			}
-		})
-		d.ready()
+
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		d.settled()
 
 		leader, other := d.leader()

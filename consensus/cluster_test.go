@@ -7,7 +7,6 @@ import (
 	"math"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -18,11 +17,7 @@ import (
 
 // Requirement: AD-017, AD-018
 func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		d := newDomain(t, 3, nil)
-		d.ready()
-		t.Logf("ready after %s", time.Since(began))
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		out := d.register(follower, "translator", 600)
@@ -121,9 +116,7 @@ func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
 			list, err := s.storage.disk.Snapshots.List()
 			return err == nil && len(list) > 0 && s.storage.growth.bytes.Load() < s.storage.growth.limit.Load()
 		})
-		d.stop(0)
-		d.start(0)
-		d.ready()
+		d.restart(0)
 
 		if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.storage.growth.bytes.Load() > 8<<10 {
 			t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(),
@@ -134,10 +127,9 @@ func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
 
 // However few entries they are that Raft would keep.
 func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit = 64 << 10
-		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = limit })
-		d.ready()
+	const limit = 64 << 10
+
+	inDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = limit }, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
 		written := 0
@@ -189,9 +181,7 @@ func TestRestartFromDisk(t *testing.T) {
 		}
 
 		size, root := d.nodes[0].Replica.Ledger()
-		d.stop(0)
-		d.start(0)
-		d.ready()
+		d.restart(0)
 
 		s := d.nodes[0]
 		if s.Replica.Position() != last.Position || s.cfg.Index.Len() != 50 {
@@ -226,8 +216,6 @@ func TestInABubble(t *testing.T) {
 				t.Errorf("node %d has it two seconds after its deadline", i)
 			}
 		}
-
-		d.close()
 	})
 }
 
@@ -262,16 +250,9 @@ func TestMembersAgreeAcrossLeaders(t *testing.T) {
 		}
 
 		d.ready()
-		d.settled()
+		d.equalStates()
+
 		s := d.nodes[0]
-
-		want := freeze(t, s.Replica.state)
-		for i, other := range d.nodes[1:] {
-			if !bytes.Equal(freeze(t, other.Replica.state), want) {
-				t.Errorf("nodes 0 and %d have different states", i+1)
-			}
-		}
-
 		if size, _ := s.Replica.Ledger(); size < 1600 {
 			t.Errorf("only %d leaves", size)
 		}

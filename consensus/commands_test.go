@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -31,25 +30,21 @@ func ordered(proof string, policy uint64) state.Command {
 //
 // Requirement: SEC-012, SEC-019
 func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) {
-			c.Misconduct = refused.add
-			c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				if command.Request == nil || command.Request.Proof == "false" {
-					return errors.New("not proven")
-				}
+	refused := &refusalRecord{}
 
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.Misconduct = refused.add
+		c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			if command.Request == nil || command.Request.Proof == "false" {
+				return errors.New("not proven")
 			}
-		})
-		d.ready()
 
-		ctx := proven(t.Context(), "true", "/v1/operator/policy", nil)
-		if _, err := d.nodes[0].SetPolicy(ctx, []byte("the operator's"), nil); err != nil {
-			t.Fatal(err)
+			return nil
 		}
+	}, func(t *testing.T, d *domain) {
+		ctx := proven(t.Context(), "true", "/v1/operator/policy", nil)
+		d.setPolicy(ctx, 0, "the operator's")
 
 		d.settled()
 
@@ -85,9 +80,7 @@ func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
 				}
 			}
 
-			if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			d.register(other, "after", 6000)
 		}
 
 		d.equalStates()
@@ -103,21 +96,16 @@ func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
 // A command is judged by the policy that its origin names: the one in force, or one that is on its way into
 // the state. Under an earlier one apply refuses it, so there is nothing to judge.
 func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, func(c *Config) {
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				if string(command.Policy) == "closed" {
-					return errors.New("not permitted")
-				}
-
-				return nil
+	inDomain(t, 1, func(c *Config) {
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			if string(command.Policy) == "closed" {
+				return errors.New("not permitted")
 			}
-		})
-		d.ready()
 
-		if _, err := d.nodes[0].SetPolicy(proven(t.Context(), "1", "/", nil), []byte("closed"), nil); err != nil {
-			t.Fatal(err)
+			return nil
 		}
+	}, func(t *testing.T, d *domain) {
+		d.setPolicy(proven(t.Context(), "1", "/", nil), 0, "closed")
 
 		i := &d.nodes[0].inspector
 		_, version := i.replica.state.Policy().Policy()
@@ -158,23 +146,21 @@ func TestACommandIsJudgedByThePolicyThatItNames(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var without [3]atomic.Bool // the operator's authority
+	var without [3]atomic.Bool // the operator's authority
 
-		number := 0
-		d := newDomain(t, 3, func(c *Config) {
-			lacks := &without[number]
-			number++
-			c.CheckOperator = func(directory.OperatorCommand) error {
-				if lacks.Load() {
-					return errors.New("unknown authority")
-				}
+	number := 0
 
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		lacks := &without[number]
+		number++
+		c.CheckOperator = func(directory.OperatorCommand) error {
+			if lacks.Load() {
+				return errors.New("unknown authority")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		third := 3 - leader - other
 		set := func(text string) error {
@@ -215,24 +201,20 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) {
-			c.Misconduct = refused.add
-			c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				if command.Request == nil || command.Request.Proof != "true" {
-					return errors.New("not proven")
-				}
+	refused := &refusalRecord{}
 
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.Misconduct = refused.add
+		c.CheckFarewell = func(*directory.PeeringChange, time.Time) error { return errors.New("not proven") }
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			if command.Request == nil || command.Request.Proof != "true" {
+				return errors.New("not proven")
 			}
-		})
-		d.ready()
 
-		if _, err := d.nodes[0].SetPolicy(proven(t.Context(), "true", "/", nil), []byte("closed"), nil); err != nil {
-			t.Fatal(err)
+			return nil
 		}
+	}, func(t *testing.T, d *domain) {
+		d.setPolicy(proven(t.Context(), "true", "/", nil), 0, "closed")
 
 		d.settled()
 
@@ -283,25 +265,22 @@ func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var (
-			leading spiffeid.ID
-			judged  atomic.Int32 // how often other members have judged the command
-		)
+	var (
+		leading spiffeid.ID
+		judged  atomic.Int32 // how often other members have judged the command
+	)
 
-		d := newDomain(t, 3, func(c *Config) {
-			node := c.Node
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				// One voter besides the leader accepts it, when the leader asks.
-				if command.Request.Proof == "good once" && node != leading && judged.Add(1) > 1 {
-					return errors.New("the authority was replaced meanwhile")
-				}
-
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		node := c.Node
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			// One voter besides the leader accepts it, when the leader asks.
+			if command.Request.Proof == "good once" && node != leading && judged.Add(1) > 1 {
+				return errors.New("the authority was replaced meanwhile")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 		leading = d.members[leader].ID
 		set := func(at int, text string) error {
@@ -317,9 +296,7 @@ func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
 		}
 
 		for i := range d.nodes {
-			if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprintf("after-%d", i), 6000)); err != nil {
-				t.Errorf("at member %d: %v", i, err)
-			}
+			d.register(i, fmt.Sprintf("after-%d", i), 6000)
 		}
 
 		if now, _ := d.leader(); now == leader {
@@ -344,26 +321,21 @@ func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestAMemberThatWasAwayTakesCommandsOfReplacedAuthorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var replaced atomic.Bool
+	var replaced atomic.Bool
 
-		d := newDomain(t, 3, func(c *Config) {
-			c.CheckOperator = func(directory.OperatorCommand) error {
-				if replaced.Load() {
-					return errors.New("unknown authority")
-				}
-
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.CheckOperator = func(directory.OperatorCommand) error {
+			if replaced.Load() {
+				return errors.New("unknown authority")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, away := d.leader()
 		d.net.isolate(d.members[away].Address)
 
-		if _, err := d.nodes[leader].SetPolicy(proven(t.Context(), "1", "/", nil), []byte("new"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(proven(t.Context(), "1", "/", nil), leader, "new")
 
 		replaced.Store(true)
 		d.net.heal(d.members[away].Address)
@@ -429,20 +401,18 @@ func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) {
-			c.Misconduct = refused.add
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				if command.Action != directory.ActionPolicy && string(command.Policy) == "closed" {
-					return directory.Refuse(directory.Forbidden, "not permitted")
-				}
+	refused := &refusalRecord{}
 
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.Misconduct = refused.add
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			if command.Action != directory.ActionPolicy && string(command.Policy) == "closed" {
+				return directory.Refuse(directory.Forbidden, "not permitted")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		var all sync.WaitGroup
 
 		var done atomic.Int32

@@ -62,9 +62,7 @@ func TestAClonedMachineDoesNotTakeTheSeat(t *testing.T) {
 					t.Errorf("the second process is ready, or does not say why not: %v", err)
 				}
 
-				if _, err := d.nodes[victim].Register(t.Context(), put(t, ada, "held", 600)); err != nil {
-					t.Errorf("the one with the seat: %v", err)
-				}
+				d.register(victim, "held", 600)
 
 				clone.stop(victim)
 				time.Sleep(2 * duplicateKept)

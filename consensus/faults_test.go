@@ -7,12 +7,10 @@ import (
 	"io/fs"
 	"net/http"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
@@ -20,52 +18,6 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
-
-// A faultyLog fails its writes once told to.
-type faultyLog struct {
-	raft.LogStore
-	broken atomic.Bool
-}
-
-func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
-	if f.broken.Load() {
-		return errors.New("no space left on device")
-	}
-
-	return f.LogStore.StoreLogs(entries)
-}
-
-func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := map[spiffeid.ID]*faultyLog{}
-		d := newDomain(t, 3, func(c *Config) {
-			f := &faultyLog{}
-			logs[c.Node] = f
-			c.faulty = func(s raft.LogStore) raft.LogStore { f.LogStore = s; return f }
-		})
-		d.ready()
-		leader, _ := d.leader()
-		s := d.nodes[leader]
-
-		out, err := s.Register(t.Context(), put(t, ada, "before", 600))
-		must(t, err)
-
-		logs[d.members[leader].ID].broken.Store(true)
-		_, err = s.Register(t.Context(), put(t, ada, "after", 600))
-		problem(t, err, directory.OutcomeUnknown)
-
-		if s.Ready() == nil {
-			t.Error("a member that cannot write is ready")
-		}
-
-		eventually(t, "another member takes writes", func() bool {
-			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(),
-				directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
-
-			return err == nil
-		})
-	})
-}
 
 func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
@@ -162,12 +114,7 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 }
 
 func TestALaggingFollowerGetsASnapshot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.Timing.SnapshotEvery = 8
-			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
-		})
-		d.ready()
+	inDomain(t, 3, soonCompacted, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		d.stop(follower)
 
@@ -223,9 +170,7 @@ func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
 			t.Error("an isolated member is ready")
 		}
 
-		if _, err = d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600)); err != nil {
-			t.Errorf("the majority does not take writes: %v", err)
-		}
+		d.register(other, "elsewhere", 600)
 
 		d.net.heal(d.members[leader].Address)
 		d.ready()
@@ -234,8 +179,6 @@ func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
 		if got := d.nodes[leader].cfg.Index.Named("after"); len(got) != 0 {
 			t.Error("what was said to be unchanged was changed")
 		}
-
-		d.close()
 	})
 }
 
@@ -265,47 +208,6 @@ func TestAWriteWithoutALeaderEndsInTime(t *testing.T) {
 		if d.nodes[2].diskWatch.Heard() < 2*time.Second {
 			t.Errorf("the leader was heard %s ago", d.nodes[2].diskWatch.Heard())
 		}
-
-		d.close()
-	})
-}
-
-// A leader whose clock is far off stamps nothing (T2): no deadline passes early
-// and none late.
-func TestAWrongClockDoesNotStamp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var wrong [3]atomic.Int64 // nanoseconds
-		n := 0
-		d := newDomain(t, 3, func(c *Config) {
-			i := n
-			n++
-			c.clock = func() time.Time { return time.Now().Add(time.Duration(wrong[i].Load())) }
-		})
-		d.ready()
-
-		out := d.register(0, "translator", 60)
-
-		synctest.Wait()
-
-		for range 3 {
-			leader, _ := d.leader()
-			wrong[leader].Store(int64(10 * time.Minute))
-			time.Sleep(10 * time.Second)
-
-			if now, _ := d.leader(); now == leader {
-				t.Fatal("a leader ten minutes ahead of the others goes on")
-			}
-
-			wrong[leader].Store(0)
-			time.Sleep(2 * time.Second)
-
-			if _, err := d.nodes[leader].Refresh(t.Context(),
-				directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
-				t.Fatalf("an agent that refreshed in time is gone: %v", err)
-			}
-		}
-
-		d.close()
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
@@ -339,6 +340,28 @@ func (p *pipe) SetReadDeadline(t time.Time) error {
 }
 func (p *pipe) SetWriteDeadline(t time.Time) error { p.wrdl.set(t); return nil }
 
+// A faultyLog is a member's log on a disk that is slow, hangs, or is full, once it is told to.
+type faultyLog struct {
+	raft.LogStore
+	delay atomic.Int64                  // of each append
+	hang  atomic.Pointer[chan struct{}] // nil, or closed when appends go on
+	full  atomic.Bool
+}
+
+func (l *faultyLog) StoreLogs(entries []*raft.Log) error {
+	time.Sleep(time.Duration(l.delay.Load()))
+
+	if hang := l.hang.Load(); hang != nil {
+		<-*hang
+	}
+
+	if l.full.Load() {
+		return errors.New("no space left on device")
+	}
+
+	return l.LogStore.StoreLogs(entries)
+}
+
 // A domain is a group of members under test.
 type domain struct {
 	t       testing.TB
@@ -347,7 +370,21 @@ type domain struct {
 	dir     string
 	members []Member
 	nodes   []*Store // nil where stopped
+	logs    map[int]*faultyLog
 	tune    func(*Config)
+}
+
+// log returns the log of a member, which stays the same when it starts again.
+func (d *domain) log(i int) *faultyLog {
+	if d.logs == nil {
+		d.logs = map[int]*faultyLog{}
+	}
+
+	if d.logs[i] == nil {
+		d.logs[i] = &faultyLog{}
+	}
+
+	return d.logs[i]
 }
 
 // newDomain starts n members.
@@ -394,6 +431,7 @@ func (d *domain) open(i int) (*Store, error) {
 
 			return nil
 		},
+		faulty: func(log raft.LogStore) raft.LogStore { d.log(i).LogStore = log; return d.log(i) },
 	}
 	if os.Getenv("ROSTER_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).
@@ -461,13 +499,10 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 
 // raised reports whether the version of the log in force is the highest that all members read.
 func (s *Store) raised() bool {
-	s.Replica.mu.RLock()
-	defer s.Replica.mu.RUnlock()
-
-	members := s.Replica.state.Members()
-
 	return s.cfg.Timing.Sweep > time.Minute || // nobody looks
-		members.Written().Log >= members.ReadByAll(s.cfg.reads).Log
+		ask(s.Replica, func(now *state.State) bool {
+			return now.Members().Written().Log >= now.Members().ReadByAll(s.cfg.reads).Log
+		})
 }
 
 // leader returns the leading member's number, and another running one's.
@@ -553,6 +588,14 @@ func (d *domain) register(at int, agent string, lifetime uint32) directory.Outco
 	must(d.t, err)
 
 	return out
+}
+
+// setPolicy puts a policy in force at a member.
+func (d *domain) setPolicy(ctx context.Context, at int, text string) {
+	d.t.Helper()
+
+	_, err := d.nodes[at].SetPolicy(ctx, []byte(text), nil)
+	must(d.t, err)
 }
 
 // inDomain runs a test in virtual time, with a domain of so many members that are ready.

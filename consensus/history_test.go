@@ -57,7 +57,6 @@ func TestNoSecondHistoryBegins(t *testing.T) {
 			}
 
 			_ = out
-			d.close()
 		})
 	}
 }

@@ -150,11 +150,7 @@ func (d *domain) frozen(at int) []byte {
 	d.t.Helper()
 	d.settled()
 
-	replica := d.nodes[at].Replica
-	replica.mu.Lock()
-	defer replica.mu.Unlock()
-
-	return freeze(d.t, replica.state)
+	return frozenOf(d.t, d.nodes[at])
 }
 
 // command returns a log entry with commands.
@@ -173,11 +169,9 @@ func command(t *testing.T, version uint, commands ...state.Command) *raft.Log {
 //
 // Requirement: SEC-019
 func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) { c.Misconduct = refused.add })
-		d.ready()
+	refused := &refusalRecord{}
 
+	inDomain(t, 3, func(c *Config) { c.Misconduct = refused.add }, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		stolen := 3 - leader - other
 		thief := newThief(d, stolen)
@@ -247,9 +241,7 @@ func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
 				t.Errorf("%s: the term went from %d to %d", name, term, now)
 			}
 
-			if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			d.register(other, "after", 6000)
 		}
 
 		d.equalStates()
@@ -299,11 +291,9 @@ func (d drip) Read(b []byte) (int, error) {
 //
 // Requirement: SEC-019
 func TestADrippingSnapshotHoldsNoMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) { c.Misconduct = refused.add })
-		d.ready()
+	refused := &refusalRecord{}
 
+	inDomain(t, 3, func(c *Config) { c.Misconduct = refused.add }, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		thief := newThief(d, 3-leader-other)
 		victim := d.nodes[other]
@@ -358,22 +348,20 @@ func TestADrippingSnapshotHoldsNoMember(t *testing.T) {
 //
 // Requirement: SEC-012, SEC-019
 func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const all = "permit all"
+	const all = "permit all"
 
-		refused := &refusalRecord{}
-		d := newDomain(t, 3, func(c *Config) {
-			c.Misconduct = refused.add
-			c.CheckOperator = func(command directory.OperatorCommand) error {
-				if command.OperatorChange.Policy != nil && string(command.OperatorChange.Policy.Text) == all {
-					return errors.New("no operator has proven it")
-				}
+	refused := &refusalRecord{}
 
-				return nil
+	inDomain(t, 3, func(c *Config) {
+		c.Misconduct = refused.add
+		c.CheckOperator = func(command directory.OperatorCommand) error {
+			if command.OperatorChange.Policy != nil && string(command.OperatorChange.Policy.Text) == all {
+				return errors.New("no operator has proven it")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		stolen := 3 - leader - other
 		thief := newThief(d, stolen)
@@ -394,9 +382,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 
 		before := frozen()
 
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("the operator's"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), leader, "the operator's")
 
 		set := frozen()
 		order := func(target string) state.Command {
@@ -473,9 +459,7 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 
 		before := frozen()
 
-		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("new"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), 0, "new")
 
 		policy := frozen()
 		pattern := "spiffe://alpha.test/roster/node/x*"

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -120,9 +119,7 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 				t.Error("the newcomer lacks what was registered before it came")
 			}
 
-			if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprint("at-", i), 600)); err != nil {
-				t.Errorf("a write at the newcomer: %v", err)
-			}
+			d.register(i, fmt.Sprint("at-", i), 600)
 		}
 
 		d.settled()
@@ -141,9 +138,7 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 		d.ready()
 
 		next, _ := d.leader()
-		if _, err := d.nodes[next].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
-			t.Errorf("three of five: %v", err)
-		}
+		d.register(next, "after", 600)
 	})
 }
 
@@ -273,8 +268,7 @@ func TestAReaderNeverVotes(t *testing.T) {
 }
 
 func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 0, nil)
+	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
 		for i := range 3 {
 			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
@@ -329,8 +323,6 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 		if err := d.nodes[0].Ready(); err != nil {
 			t.Error(err)
 		}
-
-		d.close()
 	})
 }
 
@@ -339,8 +331,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 //
 // Requirement: OPS-027
 func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 0, nil)
+	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
 		for i := range 3 {
 			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
@@ -366,14 +357,11 @@ func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
 		if v, _ := d.voters(1); v != 3 {
 			t.Errorf("%d voters", v)
 		}
-
-		d.close()
 	})
 }
 
 func TestTooManyDoNotBeginADomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 0, nil)
+	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
 		for i := range 4 {
 			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
 				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
@@ -404,8 +392,6 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 				t.Errorf("node %d: %v", i, err)
 			}
 		}
-
-		d.close()
 	})
 }
 
@@ -616,9 +602,7 @@ func TestTheVotersThatRemainAreAskedAtTheMoment(t *testing.T) {
 		d.nodes[third].life.fail(errors.New("its disk is broken"))
 		problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
 
-		if _, err := s.Register(t.Context(), put(t, ada, "still", 600)); err != nil {
-			t.Errorf("the domain: %v", err)
-		}
+		d.register(leader, "still", 600)
 
 		if err := s.Expel(t.Context(), d.members[third].ID); err != nil {
 			t.Errorf("the broken one: %v", err)
@@ -660,7 +644,6 @@ func TestTheDeadAreRemovedWhereItIsWanted(t *testing.T) {
 		d.net.heal(d.members[other].Address)
 		d.ready()
 		d.eventuallyVoters(leader, 2, 0)
-		d.close()
 	})
 }
 

@@ -73,8 +73,11 @@ func (l strictLog) GetLog(index uint64, entry *raft.Log) error {
 	return l.LogStore.GetLog(index, entry)
 }
 
-// IsMonotonic is the library's question, which embedding would hide.
-func (strictLog) IsMonotonic() bool { return true }
+// soonCompacted has a member that was away for some entries get a snapshot.
+func soonCompacted(c *Config) {
+	c.Timing.SnapshotEvery = 8
+	c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
+}
 
 // Every member has the same log, whether it applied the entries, or missed some and got a
 // snapshot, or has lost its copy or a part of it.
@@ -92,12 +95,7 @@ func TestEveryMemberHasTheWholeLedger(t *testing.T) {
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDomain(t, 3, func(c *Config) {
-					c.Timing.SnapshotEvery = 8
-					c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
-				})
-				d.ready()
+			inDomain(t, 3, soonCompacted, func(t *testing.T, d *domain) {
 				leader, follower := d.leader()
 
 				register := func(from, to int) {
@@ -141,11 +139,7 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 
 		former, _ := d.nodes[leader].Logs.Tree()
 
-		backup := d.backup(leader)
-		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
-			accepting(t, backup)); err != nil {
-			t.Fatal(err)
-		}
+		d.restore(leader, d.backup(leader))
 
 		d.ready()
 
@@ -180,12 +174,7 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 //
 // Requirement: LOG-019, LOG-004, LOG-012
 func TestANewMemberCopiesFormerLedgers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.Timing.SnapshotEvery = 8
-			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
-		})
-		d.ready()
+	inDomain(t, 3, soonCompacted, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		made := d.register(leader, "agent", 600)
@@ -196,11 +185,7 @@ func TestANewMemberCopiesFormerLedgers(t *testing.T) {
 			epoch, _ := d.nodes[leader].Logs.Tree()
 			former = append(former, epoch)
 
-			backup := d.backup(leader)
-			if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
-				accepting(t, backup)); err != nil {
-				t.Fatal(err)
-			}
+			d.restore(leader, d.backup(leader))
 
 			d.ready()
 
@@ -341,17 +326,14 @@ func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 //
 // Requirement: LOG-012
 func TestEveryMemberHasTheHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.Timing.SnapshotEvery, c.KeepHistory = 8, 5*time.Minute
-			c.faulty = func(log raft.LogStore) raft.LogStore { return strictLog{log} }
-		})
-		d.ready()
+	inDomain(t, 3, func(c *Config) {
+		soonCompacted(c)
+		c.KeepHistory = 5 * time.Minute
+	}, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		s := d.nodes[leader]
 
-		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		must(t, err)
+		made := d.register(leader, "agent", 600)
 
 		again := put(t, ada, "agent", 600)
 
@@ -365,17 +347,14 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		second, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		must(t, err)
+		second := d.register(leader, "agent", 600)
 
 		d.stop(follower)
 
 		must(t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(follower), "history.db")))
 
 		for i := range 40 {
-			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("agent-", i), 600)
 		}
 
 		must(t, s.group.raft.Snapshot().Error())
@@ -506,11 +485,9 @@ func (d *domain) onDisk(i int, secret string) (files []string) {
 //
 // Requirement: LOG-012
 func TestErasedContentsAreOnNoDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const secret = "q7Zx0Wv9"
+	const secret = "q7Zx0Wv9"
 
-		d := newDomain(t, 3, nil)
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		s := d.nodes[leader]
 
@@ -528,9 +505,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 				must(t, n.group.raft.Snapshot().Error())
 			}
 
-			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("other-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(leader, fmt.Sprint("other-", i), 600)
 		}
 
 		if err := s.Erase(t.Context(), made.RID); directory.ProblemOf(err) != directory.Conflict {
@@ -605,9 +580,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		}
 
 		// The log goes on behind the files that were deleted.
-		d.stop(leader)
-		d.start(leader)
-		d.ready()
+		d.restart(leader)
 
 		d.register(leader, "after", 600)
 
@@ -624,14 +597,14 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 //
 // Requirement: LOG-012
 func TestAFailedErasureIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &lineLog{}
-		d := newDomain(t, 1, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(log, nil)) })
-		d.ready()
+	log := &lineLog{}
+
+	inDomain(t, 1, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
-		made, err := s.Register(t.Context(), put(t, ada, "agent", 600))
-		must(t, err)
+		made := d.register(0, "agent", 600)
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
 		if _, err := s.Remove(t.Context(), remove); err != nil {
@@ -666,18 +639,14 @@ func TestARegistrationWritesNoHistory(t *testing.T) {
 		s := d.nodes[0]
 
 		for i := range 200 {
-			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-				t.Fatal(err)
-			}
+			d.register(0, fmt.Sprint("agent-", i), 600)
 		}
 
 		if records, _, err := s.Replica.history.Page(nil, 1<<20); len(records) > 0 || err != nil {
 			t.Errorf("%d records were written: %v", len(records), err)
 		}
 
-		if _, err := s.Register(t.Context(), put(t, ada, "agent-1", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "agent-1", 600)
 
 		if records, _, err := s.Replica.history.Page(nil, 1<<20); len(records) != 1 || err != nil {
 			t.Errorf("%d records were written for a statement that another one has followed: %v", len(records), err)
@@ -870,9 +839,7 @@ func TestABeginningComparedBeforeConfirmsNothing(t *testing.T) {
 			t.Fatalf("the same tree: %t, %v", same, err)
 		}
 
-		if _, err := s.Register(t.Context(), put(t, ada, "agent", 600)); err != nil {
-			t.Fatal(err)
-		}
+		d.register(0, "agent", 600)
 
 		_, now := s.Logs.Tree()
 		for _, step := range []struct {

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -46,8 +45,7 @@ func (d *domain) commandsOf(i int) (all []directory.OperatorCommand) {
 //
 // Requirement: SEC-012, SEC-019
 func TestAMemberAloneBringsNoOperatorsCommand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, needProof)
+	inDomain(t, 3, needProof, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		node := d.members[follower].ID
 
@@ -74,9 +72,7 @@ func TestAMemberAloneBringsNoOperatorsCommand(t *testing.T) {
 		}
 
 		ctx := proven(t.Context(), "one", "/v1/operator/policy", []byte("{}"))
-		if _, err := d.nodes[follower].SetPolicy(ctx, []byte("permit(principal,action,resource);"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(ctx, follower, "permit(principal,action,resource);")
 
 		d.settled()
 
@@ -107,8 +103,7 @@ func TestAMemberAloneBringsNoOperatorsCommand(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestARemovalIsPrecededByItsOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, needProof)
+	inDomain(t, 3, needProof, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		ctx := proven(t.Context(), "one", "/transfer", nil)
@@ -146,8 +141,7 @@ func TestARemovalIsPrecededByItsOrder(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestARemovalNeedsTheProofOfARemoval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, needProof)
+	inDomain(t, 3, needProof, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		other := 3 - leader - follower
 
@@ -169,8 +163,7 @@ func TestARemovalNeedsTheProofOfARemoval(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestAStandingAdmission(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, needProof)
+	inDomain(t, 1, needProof, func(t *testing.T, d *domain) {
 		pattern := "spiffe://alpha.test/roster/node/*"
 
 		ctx := proven(t.Context(), "one", "/admit", nil)
@@ -199,8 +192,7 @@ func TestAStandingAdmission(t *testing.T) {
 //
 // Requirement: SEC-012, SEC-019
 func TestARestoreNeedsTheOperatorsProof(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, needProof)
+	inDomain(t, 3, needProof, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		file := d.backup(leader)
 
@@ -260,8 +252,7 @@ func TestARestoreNeedsTheOperatorsProof(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, needProof)
+	inDomain(t, 1, needProof, func(t *testing.T, d *domain) {
 		reader := d.newcomer(func(c *Config) { c.Reader = true })
 
 		ctx := proven(t.Context(), "one", "/admit", nil)
@@ -281,17 +272,17 @@ func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
 //
 // Requirement: SEC-012, TRUST-004
 func TestAMemberAloneBringsNoBundle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		found := []byte(`{"keys":[],"spiffe_sequence":2}`)
-		d := newDomain(t, 3, func(c *Config) {
-			c.CheckBundle = func(_ spiffeid.TrustDomain, bundle []byte) error {
-				if bytes.Equal(bundle, found) {
-					return nil
-				}
+	found := []byte(`{"keys":[],"spiffe_sequence":2}`)
 
-				return directory.Refuse(directory.Conflict, "not found here")
+	inDomain(t, 3, func(c *Config) {
+		c.CheckBundle = func(_ spiffeid.TrustDomain, bundle []byte) error {
+			if bytes.Equal(bundle, found) {
+				return nil
 			}
-		})
+
+			return directory.Refuse(directory.Conflict, "not found here")
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		held := []byte(`{"keys":[]}`)
 

@@ -75,18 +75,15 @@ func TestAKeyIsOneNodes(t *testing.T) {
 // repeat a change is free (finding 38).
 func TestKeysChangeSeldomAndAttested(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 1, func(c *Config) {
-			c.CheckAttestation = func(key signed.SigningKey) error {
-				if key.Attestations[0] == "any text" {
-					return directory.Refuse(directory.BadRequest, "no attestation")
-				}
-
-				return nil
+	inDomain(t, 1, func(c *Config) {
+		c.CheckAttestation = func(key signed.SigningKey) error {
+			if key.Attestations[0] == "any text" {
+				return directory.Refuse(directory.BadRequest, "no attestation")
 			}
-		})
-		d.ready()
 
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		attest := func(node string, b byte, attestation string) error {
 			return d.nodes[0].Attest(t.Context(), signed.SigningKey{Public: append(make([]byte, 31), b),
 				Node: valueOf(alphaNode(node)), Attestations: []string{attestation}})
@@ -186,10 +183,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version},
 			RID: out.RID, Step: directory.TransferForce, To: bob, Statement: out.Position.Revision}
 
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
-			nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), leader, "permit (principal, action, resource);")
 
 		_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
 		problem(t, err, directory.Overtaken)
@@ -265,10 +259,7 @@ func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
 		_, err = step(other, bob, rid, stale)
 		problem(t, err, directory.Overtaken)
 
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
-			nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), leader, "permit (principal, action, resource);")
 
 		_, err = step(other, bob, rid, accept)
 		problem(t, err, directory.Overtaken)

@@ -109,25 +109,6 @@ func TestAReadWaitsForAQuestionThatBeganAfterIt(t *testing.T) {
 	})
 }
 
-// Many who ask at once share their questions.
-func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		leader, follower := d.leader()
-		for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
-			var all sync.WaitGroup
-			for range 500 {
-				all.Go(func() {
-					if err := s.reader.Linearize(t.Context()); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-
-			all.Wait()
-		}
-	})
-}
-
 // A leader that was cut off confirms nothing: not while it still takes itself for
 // the leader, and not when it finds what it missed.
 //
@@ -164,16 +145,13 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("confirmed without what was acknowledged elsewhere")
 		}
-
-		d.close()
 	})
 }
 
 // A member's old word does not count: the leader is asked to confirm itself while
 // the others are in a later term.
 func TestALaterTermIsNotOverlooked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, nil)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		for range 20 { // where the machine is busy, a member's answer or the next leader may come too late
 			d.ready()
 			leader, _ := d.leader()
@@ -233,14 +211,13 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 // disk hangs, which holds up Raft's own looking after its lease where it writes
 // other things than commands, and it is cut off.
 func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 3)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		s := d.nodes[leader]
 		hang := make(chan struct{})
-		logs[leader].hang.Store(&hang)
+		d.log(leader).hang.Store(&hang)
 		release := sync.OnceFunc(func() {
-			logs[leader].hang.Store(nil)
+			d.log(leader).hang.Store(nil)
 			close(hang)
 		})
 		defer release() // or a failure would wait for the disk for ever
@@ -279,16 +256,13 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("confirmed without what was acknowledged elsewhere")
 		}
-
-		d.close()
 	})
 }
 
 // A linearizable read at a leader whose disk is slow waits for it as a write does.
 func TestAReadWaitsForASlowDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 1)
-		logs[0].delay.Store(int64(2 * LocalTiming.Heartbeat))
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
+		d.log(0).delay.Store(int64(2 * LocalTiming.Heartbeat))
 
 		done := make(chan error, 1)
 		go func() {
@@ -305,7 +279,5 @@ func TestAReadWaitsForASlowDisk(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-
-		d.close()
 	})
 }

@@ -76,18 +76,11 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 		lost.Store(&name)
 		narrow.Store(true)
 
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
-			nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), leader, "permit (principal, action, resource);")
 
 		narrowed := func(s *Store) (n int) {
-			s.Replica.mu.RLock()
-			defer s.Replica.mu.RUnlock()
-
-			for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
-				grants := s.Replica.state.Registrations().Get(rid).Grants()
-				if len(grants) == 1 && !grants[0].All {
+			for _, rid := range rids {
+				if reg := s.Replica.registration(rid); reg != nil && len(reg.Grants()) == 1 && !reg.Grants()[0].All {
 					n++
 				}
 			}
@@ -110,19 +103,15 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 			}
 		}
 
-		s := d.nodes[other]
-		s.Replica.mu.RLock()
+		for _, rid := range rids {
+			reg := d.nodes[other].Replica.registration(rid)
 
-		for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
-			reg := s.Replica.state.Registrations().Get(rid)
-
-			a, in := s.Replica.state.Streams().Current(rid, directory.Mesh)
+			a, in := d.nodes[other].Replica.Current(rid, directory.Mesh)
 			if want := reg.Shown(reg.Grants()); !in || !bytes.Equal(a.M[:], want) {
 				t.Errorf("%s is announced as %v, and shows %x", rid, a, want)
 			}
 		}
 
-		s.Replica.mu.RUnlock()
 		free()
 
 		if err := gone.Close(); err != nil {

@@ -27,12 +27,10 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			t.Helper()
 			s := d.nodes[0]
 			eventually(t, what+": all is decided", func() bool {
-				s.Replica.mu.RLock()
-				defer s.Replica.mu.RUnlock()
-
-				return s.IsLeader() && s.Replica.state.Policy().Verdict() != nil &&
-					*s.Replica.state.Policy().
-						Verdict() == state.Verdict{Policy: s.Replica.state.Policy().Basis(), Basis: basis}
+				return s.IsLeader() && ask(s.Replica, func(now *state.State) bool {
+					verdict := now.Policy().Verdict()
+					return verdict != nil && *verdict == state.Verdict{Policy: now.Policy().Basis(), Basis: basis}
+				})
 			})
 
 			if got := asked.Swap(0); got != n {
@@ -49,16 +47,12 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		want("registered", registered)
 		again := func() {
 			t.Helper()
-			d.stop(0)
-			d.start(0)
-			d.ready()
+			d.restart(0)
 		}
 		again()
 
 		// behind what a new leader does
-		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), 0, "// another")
 
 		want("a new leader, and then another policy", registered)
 		basis = directory.Hash{2}
@@ -72,8 +66,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 //
 // Requirement: TRUST-013
 func TestEachChangeOfPolicyAndPeeringsIsDecidedAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 1)
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 		secret := "secret"
 		active := directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}
@@ -84,19 +77,14 @@ func TestEachChangeOfPolicyAndPeeringsIsDecidedAnew(t *testing.T) {
 		decided := func(what string, before uint64) {
 			t.Helper()
 			eventually(t, what+": the verdict is of the present basis", func() bool {
-				s.Replica.mu.RLock()
-				defer s.Replica.mu.RUnlock()
-
-				basis, verdict := s.Replica.state.Policy().Basis(), s.Replica.state.Policy().Verdict()
-
-				return basis > before && verdict != nil && verdict.Policy == basis
+				return ask(s.Replica, func(now *state.State) bool {
+					basis, verdict := now.Policy().Basis(), now.Policy().Verdict()
+					return basis > before && verdict != nil && verdict.Policy == basis
+				})
 			})
 		}
 		basis := func() uint64 {
-			s.Replica.mu.RLock()
-			defer s.Replica.mu.RUnlock()
-
-			return s.Replica.state.Policy().Basis()
+			return ask(s.Replica, func(now *state.State) uint64 { return now.Policy().Basis() })
 		}
 
 		for _, change := range []struct {
@@ -128,12 +116,11 @@ func TestEachChangeOfPolicyAndPeeringsIsDecidedAnew(t *testing.T) {
 
 		before := basis()
 		hang := make(chan struct{})
-		logs[0].hang.Store(&hang)
+		d.log(0).hang.Store(&hang)
 		problem(t, s.SetPeering(t.Context(), active), directory.OutcomeUnknown)
-		logs[0].hang.Store(nil)
+		d.log(0).hang.Store(nil)
 		close(hang)
 		decided("a peering that came late", before)
-		d.close()
 	})
 }
 
@@ -142,29 +129,27 @@ func TestEachChangeOfPolicyAndPeeringsIsDecidedAnew(t *testing.T) {
 //
 // Requirement: TRUST-013
 func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var narrow atomic.Bool
+	var narrow atomic.Bool
 
-		var asked atomic.Pointer[Store] // who forgets, when it is asked to decide
-		d := newDomain(t, 3, func(c *Config) {
-			c.Grants = func(Subject) []directory.Grant {
-				if s := asked.Swap(nil); s != nil {
-					s.clocks.presence.forget()
-				}
+	var asked atomic.Pointer[Store] // who forgets, when it is asked to decide
 
-				if narrow.Load() {
-					return nil
-				}
-
-				return []directory.Grant{{Audience: directory.Mesh, All: true}}
+	inDomain(t, 3, func(c *Config) {
+		c.Grants = func(Subject) []directory.Grant {
+			if s := asked.Swap(nil); s != nil {
+				s.clocks.presence.forget()
 			}
-		})
-		d.ready()
+
+			if narrow.Load() {
+				return nil
+			}
+
+			return []directory.Grant{{Audience: directory.Mesh, All: true}}
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, _ := d.leader()
 		s := d.nodes[leader]
 
-		out, err := s.Register(t.Context(), put(t, ada, "agent", 86400))
-		must(t, err)
+		out := d.register(leader, "agent", 86400)
 
 		narrow.Store(true)
 		asked.Store(s)

@@ -50,6 +50,14 @@ func accepting(t testing.TB, file []byte) RestoreOptions {
 	return RestoreOptions{AcceptLossSince: inspect(t, file).Position.String(), NewEpoch: true}
 }
 
+// restore restores a backup at a member, whatever it costs.
+func (d *domain) restore(at int, file []byte) {
+	d.t.Helper()
+
+	_, err := d.nodes[at].restorer.Restore(d.t.Context(), bytes.NewReader(file), accepting(d.t, file))
+	must(d.t, err)
+}
+
 // attestAll gives every member a signing key.
 func (d *domain) attestAll() {
 	d.t.Helper()
@@ -67,11 +75,7 @@ func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
-		backup := d.backup(leader)
-		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
-			accepting(t, backup)); err != nil {
-			t.Fatal(err)
-		}
+		d.restore(leader, d.backup(leader))
 
 		d.ready()
 
@@ -225,18 +229,14 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			t.Errorf("what the backup had: %+v", e)
 		}
 
-		// once more
-		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
-		must(t, err)
+		d.restore(0, file) // once more
 
 		if at := d.nodes[0].Replica.Position(); at.Epoch <= done.Now.Epoch {
 			t.Errorf("the second restore left the epoch at %s", at)
 		}
 
 		d.settled()
-		d.stop(follower)
-		d.start(follower)
-		d.ready()
+		d.restart(follower)
 		d.equalStates()
 	})
 }
@@ -244,10 +244,8 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 // restored returns what s would go on with, were it restored from a backup of now, and
 // what it has.
 func restored(t *testing.T, s *Store) (old, live *state.State) {
-	s.Replica.mu.RLock()
-	defer s.Replica.mu.RUnlock()
-	old, live = valueOf(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha,
-		index.New())), s.Replica.state.Outline()
+	frozen := frozenOf(t, s)
+	old, live = valueOf(readSnapshot(bytes.NewReader(frozen), alpha, index.New())), s.Replica.outline()
 	old.Succeed(live, "a test", nil)
 
 	return old, live
@@ -407,9 +405,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 
 		d.register(0, "kept", 600)
 
-		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
-			t.Fatal(err)
-		}
+		d.setPolicy(t.Context(), 0, "the backup's")
 
 		file := d.backup(0)
 		d.close()
@@ -441,14 +437,9 @@ func TestABackupFillsANewDomain(t *testing.T) {
 			}
 
 			if i == 0 {
-				if _, err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
-					t.Fatal(err)
-				}
+				e.setPolicy(t.Context(), 0, "another")
 
-				if _, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
-					accepting(t, file)); err != nil {
-					t.Fatal(err)
-				}
+				e.restore(0, file)
 
 				e.settled()
 			}
@@ -561,10 +552,7 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 			t.Errorf("%d registrations are left", n)
 		}
 
-		if _, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
-			accepting(t, file)); err != nil {
-			t.Error(err)
-		}
+		production.restore(0, file)
 	})
 }
 

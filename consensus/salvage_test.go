@@ -35,10 +35,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 						}
 					}
 
-					if _, err := d.nodes[leader].Register(t.Context(),
-						put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
-						t.Fatal(err)
-					}
+					d.register(leader, fmt.Sprint("agent-", i), 3600)
 				}
 
 				want := inspect(t, d.backup(left))

@@ -3,50 +3,11 @@ package consensus
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A slowLog takes its time for every append.
-type slowLog struct {
-	raft.LogStore
-	delay atomic.Int64
-	hang  atomic.Pointer[chan struct{}] // nil, or closed when appends go on
-}
-
-func (l *slowLog) StoreLogs(entries []*raft.Log) error {
-	time.Sleep(time.Duration(l.delay.Load()))
-
-	if c := l.hang.Load(); c != nil {
-		<-*c
-	}
-
-	return l.LogStore.StoreLogs(entries)
-}
-
-// newSlowDomain starts a domain whose logs can be made slow.
-func newSlowDomain(t *testing.T, n int) (*domain, []*slowLog) {
-	var logs []*slowLog
-	for range n {
-		logs = append(logs, &slowLog{})
-	}
-
-	i := 0
-	d := newDomain(t, n, func(c *Config) {
-		l := logs[i%n]
-		i++
-		c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
-	})
-	d.ready()
-
-	return d, logs
-}
 
 // write has agents written at a member at intervals until stop is closed.
 func write(t *testing.T, s *Store, stop <-chan struct{}) {
@@ -64,8 +25,7 @@ func write(t *testing.T, s *Store, stop <-chan struct{}) {
 // A leader whose disk is slow for long hands over, within seconds; one that is
 // slow now and then does not.
 func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 3)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		stop := make(chan struct{})
 
@@ -73,9 +33,9 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 		writers.Go(func() { write(t, d.nodes[other], stop) })
 
 		for range 20 { // slow for a second, again and again
-			logs[leader].delay.Store(int64(900 * time.Millisecond))
+			d.log(leader).delay.Store(int64(900 * time.Millisecond))
 			time.Sleep(1100 * time.Millisecond)
-			logs[leader].delay.Store(0)
+			d.log(leader).delay.Store(0)
 			time.Sleep(2 * time.Second) // enough for the last slow append and several that are not
 		}
 
@@ -83,7 +43,7 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 			t.Fatal("a leader handed over that was slow for a second")
 		}
 
-		logs[leader].delay.Store(int64(900 * time.Millisecond))
+		d.log(leader).delay.Store(int64(900 * time.Millisecond))
 		time.Sleep(9 * time.Second)
 
 		if now, _ := d.leader(); now == leader {
@@ -100,19 +60,17 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 
 		close(stop)
 		writers.Wait()
-		d.close()
 	})
 }
 
 // A leader whose disk hangs is replaced though Raft itself waits for the disk;
 // it says that it is not ready, and shows what it missed once the disk answers.
 func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 3)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		s := d.nodes[leader]
 		hang := make(chan struct{})
-		logs[leader].hang.Store(&hang)
+		d.log(leader).hang.Store(&hang)
 		_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
 		problem(t, err, directory.OutcomeUnknown)
 		time.Sleep(3 * time.Second)
@@ -127,7 +85,7 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		}
 
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
-		logs[leader].hang.Store(nil)
+		d.log(leader).hang.Store(nil)
 		close(hang)
 		d.ready()
 		d.settled()
@@ -139,8 +97,6 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("it does not show what it missed")
 		}
-
-		d.close()
 	})
 }
 
@@ -149,8 +105,7 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 //
 // Requirement: OPS-015
 func TestAMemberThatLagsIsNotReady(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, logs := newSlowDomain(t, 3)
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		d.stop(follower)
 
@@ -158,11 +113,7 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 			d.register(leader, fmt.Sprint("agent-", i), 600)
 		}
 
-		l := logs[follower]
-		l.delay.Store(int64(700 * time.Millisecond))
-		d.tune = func(c *Config) {
-			c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
-		}
+		d.log(follower).delay.Store(int64(700 * time.Millisecond))
 		d.start(follower)
 		s := d.nodes[follower]
 		began := time.Now()
@@ -183,30 +134,25 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 		if n := s.cfg.Index.Len(); n != 300 || lagged == 0 {
 			t.Errorf("ready with %d of 300; seen behind %d times", n, lagged)
 		}
-
-		d.close()
 	})
 }
 
-// Where the log cannot be written the member says that it must end, and why.
+// A leader that cannot write its log says that it must end, and why, shows nothing that is not there, and is
+// replaced.
 //
 // Requirement: OPS-003
 func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log faultyLog
-		d := newDomain(t, 1, func(c *Config) {
-			c.faulty = func(s raft.LogStore) raft.LogStore { log.LogStore = s; return &log }
-		})
-		d.ready()
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+		leader, other := d.leader()
+		s := d.nodes[leader]
 
-		s := d.nodes[0]
 		select {
 		case <-s.Failed():
 			t.Fatal("it failed before anything did")
 		default:
 		}
 
-		log.broken.Store(true)
+		d.log(leader).full.Store(true)
 		_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
 		problem(t, err, directory.OutcomeUnknown)
 
@@ -222,8 +168,14 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 
-		if n := s.cfg.Index.Len(); n != 0 {
+		if s.cfg.Index.Len() != 0 {
 			t.Error("what could not be written is shown")
 		}
+
+		eventually(t, "another member takes writes", func() bool {
+			_, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 600))
+
+			return err == nil
+		})
 	})
 }

@@ -55,6 +55,14 @@ func freeze(t testing.TB, s *state.State) []byte {
 	return file.Bytes()
 }
 
+// frozenOf returns a snapshot of a member's state.
+func frozenOf(t testing.TB, s *Store) (data []byte) {
+	t.Helper()
+	s.Replica.use(func(now *state.State) { data = freeze(t, now) })
+
+	return data
+}
+
 func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *index.Index) (*state.State, error) {
 	s, _, err := state.Read(r, domain, index, backup.Processors())
 

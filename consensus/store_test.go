@@ -2,8 +2,6 @@ package consensus
 
 import (
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -11,15 +9,10 @@ import (
 
 // Requirement: AD-053
 func TestOneNodeServesWhatItRegistered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		d := newDomain(t, 1, nil)
-		d.ready()
-		t.Logf("ready after %s", time.Since(began))
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		s := d.nodes[0]
 
-		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(0, "translator", 600)
 
 		if !out.Created || out.Granted != 600 || out.Position != s.Replica.Position() {
 			t.Errorf("the outcome is %+v at %s", out, s.Replica.Position())

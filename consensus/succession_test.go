@@ -30,9 +30,7 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 			sent <- err
 		}()
 
-		if _, err := d.nodes[third].Register(t.Context(), put(t, ada, "unsent", 600)); err != nil {
-			t.Errorf("what nobody was sent: %v", err)
-		}
+		d.register(third, "unsent", 600)
 
 		problem(t, <-sent, directory.OutcomeUnknown)
 
@@ -40,14 +38,11 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("both have an answer after %s", took)
 		}
 
-		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "sent", 600)); err != nil {
-			t.Errorf("once more: %v", err)
-		}
+		d.register(other, "sent", 600)
 
 		d.net.hold(d.members[leader].Address, false)
 		d.ready()
 		d.settled()
-		d.close()
 	})
 }
 
@@ -97,29 +92,27 @@ func TestAnElectedMemberDropsItsAttemptToConnect(t *testing.T) {
 		d.net.hold(d.members[leader].Address, false)
 		d.ready()
 		d.settled()
-		d.close()
 	})
 }
 
 // A former leader has a heartbeat to answer what it was sent, however soon before it the
 // leadership has changed already: an answer that only comes late is not lost.
 func TestAFormerLeaderHasAHeartbeatToAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var slow [3]atomic.Bool
+	var slow [3]atomic.Bool
 
-		i := 0
-		d := newDomain(t, 3, func(c *Config) {
-			busy := &slow[i%3]
-			i++
-			c.sent = func(message []byte) []byte {
-				if busy.Load() {
-					time.Sleep(LocalTiming.Heartbeat / 2)
-				}
+	i := 0
 
-				return message
+	inDomain(t, 3, func(c *Config) {
+		busy := &slow[i%3]
+		i++
+		c.sent = func(message []byte) []byte {
+			if busy.Load() {
+				time.Sleep(LocalTiming.Heartbeat / 2)
 			}
-		})
-		d.ready()
+
+			return message
+		}
+	}, func(t *testing.T, d *domain) {
 		first, second := d.leader()
 		asks := 3 - first - second
 
@@ -136,7 +129,6 @@ func TestAFormerLeaderHasAHeartbeatToAnswer(t *testing.T) {
 		}
 
 		slow[second].Store(false)
-		d.close()
 	})
 }
 
@@ -163,6 +155,5 @@ func TestASlowSuccessorIsAskedAgain(t *testing.T) {
 			now, _ := d.leader()
 			return now == next
 		})
-		d.close()
 	})
 }

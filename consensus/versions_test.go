@@ -80,10 +80,7 @@ func (d *domain) equalStates() {
 				continue
 			}
 
-			s.Replica.mu.Lock()
-			frozen := freeze(d.t, s.Replica.state)
-			s.Replica.mu.Unlock()
-
+			frozen := frozenOf(d.t, s)
 			if first == nil {
 				first = frozen
 			} else if !bytes.Equal(first, frozen) {
@@ -200,15 +197,14 @@ func TestADowngradeIsRefused(t *testing.T) {
 
 // Requirement: FORM-002
 func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		d := newDomain(t, 3, func(c *Config) {
-			c.reads = newer()
-			c.FormatsOf = func(peer spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
-				return signed.Formats{}, began.Add(time.Minute - keysForgotten), peer == beta
-			}
-		})
-		d.ready()
+	var began time.Time
+
+	inDomain(t, 3, func(c *Config) {
+		c.reads, began = newer(), time.Now()
+		c.FormatsOf = func(peer spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
+			return signed.Formats{}, began.Add(time.Minute - keysForgotten), peer == beta
+		}
+	}, func(t *testing.T, d *domain) {
 		d.eventuallyWritten(2)
 
 		out := d.register(0, "before", 6000)
@@ -249,22 +245,21 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 //
 // Requirement: FORM-002
 func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var (
-			looks  atomic.Int64
-			steady atomic.Bool
-		)
-		d := newDomain(t, 3, func(c *Config) {
-			c.reads = newer()
-			c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
-				if looks.Add(1)%2 == 0 || steady.Load() {
-					return newer().Formats, time.Now().Add(time.Hour), true
-				}
+	var (
+		looks  atomic.Int64
+		steady atomic.Bool
+	)
 
-				return nil, time.Now().Add(time.Hour), true
+	inDomain(t, 3, func(c *Config) {
+		c.reads = newer()
+		c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
+			if looks.Add(1)%2 == 0 || steady.Load() {
+				return newer().Formats, time.Now().Add(time.Hour), true
 			}
-		})
-		d.ready()
+
+			return nil, time.Now().Add(time.Hour), true
+		}
+	}, func(t *testing.T, d *domain) {
 		d.eventuallyWritten(2)
 
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
@@ -301,14 +296,12 @@ func TestAFormatThatMayNotRiseIsOneThatReadersRead(t *testing.T) {
 //
 // Requirement: FORM-002
 func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.reads = newer()
-			c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
-				return nil, time.Now().Add(time.Hour), true // so that a member may read less as well
-			}
-		})
-		d.ready()
+	inDomain(t, 3, func(c *Config) {
+		c.reads = newer()
+		c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
+			return nil, time.Now().Add(time.Hour), true // so that a member may read less as well
+		}
+	}, func(t *testing.T, d *domain) {
 		d.attestAll()
 		d.eventuallyWritten(2) // else this may follow the peering
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}

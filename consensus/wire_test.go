@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/message"
@@ -134,17 +133,14 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 //
 // Requirement: FORM-004
 func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) {
-			c.sent = grown
-			c.Aside = func(question []byte) []byte { return append([]byte("answer to "), question...) }
-		})
-		d.ready()
+	inDomain(t, 3, func(c *Config) {
+		c.sent = grown
+		c.Aside = func(question []byte) []byte { return append([]byte("answer to "), question...) }
+	}, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 		s := d.nodes[other]
 
-		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
-		must(t, err)
+		out := d.register(other, "translator", 600)
 
 		who := directory.Caller{Identity: ada}
 

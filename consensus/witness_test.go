@@ -134,18 +134,17 @@ func forkTenLogs(t *testing.T, seed uint64) (forked int) {
 func TestAMembersCheckpointIsVerifiedByTheLeader(t *testing.T) {
 	errForged := errors.New("the log has not signed it")
 
-	synctest.Test(t, func(t *testing.T) {
-		var valid bool
-		d := newDomain(t, 3, func(cfg *Config) {
-			cfg.CheckCheckpoint = func(c Checkpoint, _ CosignedLog, proof []directory.Hash) error {
-				if !valid || len(proof) != 1 {
-					return directory.Refuse(directory.Forbidden, "%s: %w", c.Origin, errForged)
-				}
+	var valid bool
 
-				return nil
+	inDomain(t, 3, func(cfg *Config) {
+		cfg.CheckCheckpoint = func(c Checkpoint, _ CosignedLog, proof []directory.Hash) error {
+			if !valid || len(proof) != 1 {
+				return directory.Refuse(directory.Forbidden, "%s: %w", c.Origin, errForged)
 			}
-		})
-		d.ready()
+
+			return nil
+		}
+	}, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 		c := Checkpoint{Origin: "beta.test/roster/1", Size: 3, Root: directory.Hash{1}, Note: "beta.test/roster/1\n3\n"}
 

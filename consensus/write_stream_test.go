@@ -3,7 +3,6 @@ package consensus
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -13,9 +12,8 @@ import (
 
 // A line that a member has opened is of no use to it once it is none.
 func TestWhoHasLeftWritesNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDomain(t, 3, func(c *Config) { c.Timing.Sweep = time.Hour }) // which would end the connection
-		d.ready()
+	late := func(c *Config) { c.Timing.Sweep = time.Hour } // which would end the connection
+	inDomain(t, 3, late, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
 
 		out := d.register(other, "agent", 600)
