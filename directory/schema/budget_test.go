@@ -96,32 +96,48 @@ func TestHostileSchemas(t *testing.T) {
 }
 
 // Judgements that share a budget end together: neither the steps of a schema nor those of
-// reading a value are given anew to each.
+// reading a value are given anew to each. What takes long costs steps.
 //
 // Requirement: AI-008
 func TestJudgementsShareABudget(t *testing.T) {
-	for name, of := range map[string][2]string{
-		"steps of the schema": {`{"items":{"minimum":0}}`, "[1,2,3,4]"},
-		"bytes of the value":  {`{}`, `"` + strings.Repeat("x", 100*readBytes) + `"`},
+	var items, members strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&items, ",%d", i)
+		fmt.Fprintf(&members, `,"%d":0`, i)
+	}
+
+	for name, of := range map[string]struct {
+		schema, value string
+		least         int // steps
+	}{
+		"steps of the schema": {`{"items":{"minimum":0}}`, "[1,2,3,4]", 8},
+		"bytes of the value":  {`{}`, `"` + strings.Repeat("x", 100*readBytes) + `"`, 100},
+		"exact division":      {`{"multipleOf":1e-300}`, "1e300", 600},
+		"hashes of items":     {`{"uniqueItems":true}`, "[" + items.String()[1:] + "]", 200},
+		"an index of names":   {`{"required":["1"]}`, "{" + members.String()[1:] + "}", 180},
 	} {
-		s, err := compile([]byte(of[0]))
+		s, err := compile([]byte(of.schema))
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		alone := NewBudget(LightSteps)
-		if _, err := s.Validate([]byte(of[1]), "", alone); err != nil {
+		if _, err := s.Validate([]byte(of.value), "", alone); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 
 		const judgements = 10
 
 		each := LightSteps - alone.steps
+		if each < of.least {
+			t.Errorf("%s: a judgement takes %d steps, want at least %d", name, each, of.least)
+		}
+
 		shared := NewBudget(judgements * each)
 
 		judged := 0
 		for ; err == nil && judged < 100; judged++ {
-			_, err = s.Validate([]byte(of[1]), "", shared)
+			_, err = s.Validate([]byte(of.value), "", shared)
 		}
 
 		if !errors.Is(err, ErrBudget) || judged != judgements+1 {

@@ -200,8 +200,8 @@ func (e *evaluation) apply(s *subschema, at uint32, seen *evaluated) bool {
 
 	valid := a.run() && e.steps >= 0
 
-	// A schema that fails evaluates nothing for the schemas around it.
-	if valid && seen != nil && a.seen != seen {
+	// What a schema that fails has evaluated counts nowhere, because its caller fails or leaves it out.
+	if seen != nil && a.seen != seen {
 		seen.merge(a.seen)
 	}
 
@@ -734,7 +734,7 @@ func (a *application) applyLogic() bool {
 	}
 
 	if a.s.not != nil && a.steps >= 0 {
-		if matches, _, _ := a.try(a.s.not); matches && a.steps >= 0 {
+		if matches, _, _ := a.try(a.s.not); matches {
 			valid = a.fail("must not match the schema of not")
 		}
 	}

@@ -105,7 +105,7 @@ func (d decimal) rational() *big.Rat {
 // isMultiple reports whether a number in JSON's form is a multiple of another.
 func isMultiple(text []byte, of decimal, ofRational *big.Rat) bool {
 	// Most numbers are small integers, for which the division of the processor is exact.
-	if of.isInteger() && len(text) <= 18 && !bytes.ContainsAny(text, ".eE") && ofRational.Num().IsInt64() {
+	if of.isInteger() && !bytes.ContainsAny(text, ".eE") && ofRational.Num().IsInt64() {
 		value, err := strconv.ParseInt(string(text), 10, 64)
 		if err == nil {
 			return value%ofRational.Num().Int64() == 0

@@ -35,6 +35,7 @@ func TestValidate(t *testing.T) {
 		{"a deep tree", tree, deep, "", false},
 		{"a deep tree's leaf", tree, strings.Replace(deep, "1}", `"x"}`, 1),
 			"/input" + strings.Repeat("/l", 60) + "/n", false},
+		{"a negative number of more digits", `{"items": {"minimum": 5}}`, `[-100]`, "/input/0", false},
 		{"null", `{"type": "null"}`, ` null `, "", false},
 		{"nothing", `{"title": "any"}`, ``, "", true},
 		{"white space", `{"title": "any"}`, " \n", "", true},
