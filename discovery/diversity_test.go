@@ -222,6 +222,8 @@ func TestAShortAnswerSaysWhatIsLeftOut(t *testing.T) {
 		t.Errorf("the warnings are %q", res.Warnings)
 	}
 
+	expect(t, w.ask(`{"query":"fastest route for bicycles","diversity":false}`), "copy-0")
+
 	// Behind the share of their owner they are copies as well.
 	for i := range 3 {
 		w.put(agent{name: fmt.Sprintf("racer-%d", i), owner: "copier", description: "Fastest route for bicycles."})
@@ -234,6 +236,27 @@ func TestAShortAnswerSaysWhatIsLeftOut(t *testing.T) {
 
 	if res := w.ask(`{"query":"fastest route for bicycles","constraints":{"origins":"alpha.test"}}`); len(res.Candidates) != 6 || len(res.Warnings) > 0 {
 		t.Errorf("of one origin found %q with the warnings %q", names(res), res.Warnings)
+	}
+}
+
+// Behind many copies of an owner's best match its other matches are found.
+//
+// Requirement: FIND-001
+func TestCopiesHideNothingElseOfTheirOwner(t *testing.T) {
+	w := newWorld(t, nil)
+	for i := range 60 {
+		w.put(agent{name: fmt.Sprintf("copy-%d", i), owner: "copier", description: wordy + strings.Repeat("!", i)})
+	}
+
+	w.put(agent{name: "map", owner: "copier", description: "Draws each route."})
+	w.put(agent{name: "old", description: "Fastest route for bicycles.", age: time.Hour})
+
+	res := w.ask(`{"query":"fastest route for bicycles","limit":2,"constraints":{"max_results_age_seconds":60}}`)
+	expect(t, res, "copy-0", "map")
+
+	// What a round leaves out is counted, though the next round doesn't look at it again.
+	if n := res.Excluded["max_results_age_seconds"]; n != 1 {
+		t.Errorf("of one old registration, %d are counted", n)
 	}
 }
 

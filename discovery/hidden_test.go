@@ -3,7 +3,9 @@ package discovery_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -172,10 +174,38 @@ func TestWhatBecomesHiddenIsNotCounted(t *testing.T) {
 	}
 }
 
-// Registrations that a reader sees in part are counted beside those that it sees whole.
+// A registration that changes while the set of a reader is made decides nothing about others of the
+// class that it had.
+//
+// Requirement: XU-021
+func TestAChangeDecidesNothingAboutItsFormerClass(t *testing.T) {
+	mcp := func(name, owner string) agent { return agent{name: name, owner: owner, protocols: []string{"mcp"}} }
+	byOwner := func(c *discovery.Config) {
+		c.Class = func(e *directory.Entry) string { return e.Owner.String() }
+	}
+	w := newWorld(t, byOwner, mcp("first", "ada"), mcp("moved", "bob"), mcp("secret", "bob"))
+	reader := discovery.Reader{Key: "ada", Sees: whole(func(e *directory.Entry) bool {
+		if e.Agent == "first" {
+			w.put(mcp("moved", "ada"))
+		}
+
+		return strings.HasSuffix(e.Owner.String(), "/ada")
+	})}
+
+	// Bob's registration would count among those that the filter leaves out.
+	res := w.askAs(reader, `{"query":"moved secret","protocols":["a2a"]}`)
+	if res.Excluded["protocols"] != 1 {
+		t.Errorf("of one that ada sees, the filter has left out %v", res.Excluded)
+	}
+}
+
+// Registrations that a reader sees in part are counted beside those that it sees whole. A surface's
+// filter gets the part alone: its answer would disclose the rest.
+//
+// Requirement: XU-021
 func TestExcludedPartsAreCounted(t *testing.T) {
-	w := newWorld(t, nil, agent{name: "whole", protocols: []string{"mcp"}},
-		agent{name: "part", protocols: []string{"mcp"}})
+	w := newWorld(t, nil, agent{name: "whole", description: "Prints.", protocols: []string{"mcp"}},
+		agent{name: "part", description: "Prints.", protocols: []string{"mcp"}})
 	reader := discovery.Reader{Key: "reader", Sees: func(e *directory.Entry) (sight directory.Redaction, ok bool) {
 		if e.Agent == "part" {
 			sight = directory.Withhold("description")
@@ -187,5 +217,20 @@ func TestExcludedPartsAreCounted(t *testing.T) {
 	res := w.askAs(reader, `{"query":"part whole","protocols":["a2a"]}`)
 	if res.Excluded["protocols"] != 2 {
 		t.Errorf("of two, the filter has left out %v", res.Excluded)
+	}
+
+	request, err := discovery.ParseRequest([]byte(`{"query":"part whole"}`))
+	must(t, err)
+
+	shown := map[string]string{}
+	_, err = w.finder.Find(t.Context(), discovery.Query{Request: request, Reader: reader,
+		Where: func(e *directory.Entry) string {
+			shown[e.Agent] = e.Projection().Description
+			return ""
+		}})
+	must(t, err)
+
+	if want := map[string]string{"whole": "Prints.", "part": ""}; !maps.Equal(shown, want) {
+		t.Errorf("the filter was shown the descriptions %q, want %q", shown, want)
 	}
 }

@@ -152,3 +152,25 @@ func TestASetThatIsFarBehindIsMadeAnew(t *testing.T) {
 		}
 	}
 }
+
+// The sets of readers are bounded, and end with the index whose slots they are of.
+func TestSetsOfReadersEnd(t *testing.T) {
+	f, err := New(Config{View: index.NewView(alpha)})
+	must(t, err)
+
+	defer f.Close()
+
+	for n := range maxReaders + 1 {
+		f.readers.take(string(rune('a'+n)), 0)
+	}
+
+	if n := len(f.readers.sets); n != maxReaders {
+		t.Errorf("%d sets are kept, want %d", n, maxReaders)
+	}
+
+	f.index1(&step{event: index.Event{Kind: index.EventReset}})
+
+	if n := len(f.readers.sets); n != 0 {
+		t.Errorf("%d sets are kept of an index that was replaced", n)
+	}
+}
