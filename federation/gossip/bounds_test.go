@@ -270,3 +270,48 @@ func TestAPanicAtARequestIsCounted(t *testing.T) {
 		must(t, b.request(a, pathPackets, nil))
 	})
 }
+
+// A node out of reach is tried at a pace, and what waits for it meanwhile is dropped.
+//
+// Requirement: MESH-026
+func TestANodeOutOfReachIsTriedAtAPace(t *testing.T) {
+	inPond(t, func(t *testing.T, p *pond) {
+		a, away := p.start(pondNode("alpha.test", "n1"), nil, nil), pondNode("beta.test", "n1")
+
+		for range 600 {
+			must(t, a.transport.queue(away, []byte{wireUser}, nil))
+			time.Sleep(100 * time.Millisecond)
+		}
+
+		if n := a.count("packets to a member were dropped"); n < 3 || n > 20 {
+			t.Errorf("in a minute it is tried %d times", n)
+		}
+	})
+}
+
+// A contact in use stays, and the last one of a domain takes the pace of the domain with it.
+//
+// Requirement: MESH-026
+func TestADomainsPaceEndsWithItsLastContact(t *testing.T) {
+	inPond(t, func(t *testing.T, p *pond) {
+		a, beta := p.start(pondNode("alpha.test", "n1"), nil, nil).transport, pondNode("beta.test", "n1").TrustDomain()
+
+		first, err := a.meet(pondNode("beta.test", "n1"), "10.0.0.9:7946")
+		must(t, err)
+		time.Sleep(contactIdle / 2)
+
+		second, err := a.meet(pondNode("beta.test", "n2"), "10.0.0.9:7946")
+		must(t, err)
+		time.Sleep(contactIdle / 2)
+
+		if !a.forget(first) || a.forget(second) || a.paces[beta] == nil {
+			t.Error("a contact in use or the pace of its domain is removed, or one out of use stays")
+		}
+
+		time.Sleep(contactIdle)
+
+		if a.forget(second); a.paces[beta] != nil {
+			t.Error("a domain without a contact has a pace")
+		}
+	})
+}

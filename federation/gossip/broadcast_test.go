@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,31 @@ func TestAMessageGoesToItsAudience(t *testing.T) {
 			t.Errorf("%d are still being told", n)
 		}
 	})
+}
+
+// A message that takes another's place while that is being sent isn't ended with it.
+func TestANewerMessageOutlivesTheRound(t *testing.T) {
+	var (
+		r    *broadcasts
+		sent []string
+	)
+
+	all := func(spiffeid.TrustDomain) bool { return true }
+	members := func() []spiffeid.ID { return []spiffeid.ID{pondNode("beta.test", "n1")} }
+	r = newBroadcasts(&Config{}, members, func(_ spiffeid.ID, packet []byte, _ Audience) error {
+		sent = append(sent, string(packet[1:]))
+		r.publish("stream", []byte("newer"), all)
+
+		return nil
+	})
+	r.publish("stream", []byte("older"), all)
+
+	for r.round(time.Now()) {
+	}
+
+	if !slices.Equal(sent, []string{"older", "newer"}) {
+		t.Errorf("sent %q", sent)
+	}
 }
 
 // What waits to be told is bounded, in streams and in time.
