@@ -1,11 +1,14 @@
 package dnssd
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/mdns"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -50,6 +53,7 @@ func TestParseFound(t *testing.T) {
 		"another service":  func(e *mdns.ServiceEntry) { e.Name = "printer._ipp._tcp.local." },
 		"no trust domain":  func(e *mdns.ServiceEntry) { e.InfoFields = e.InfoFields[:1] },
 		"no domain at all": func(e *mdns.ServiceEntry) { e.InfoFields[1] = "td=Not One" },
+		"no name":          func(e *mdns.ServiceEntry) { e.InfoFields[1] = "td=spiffe://alpha.test/agent" },
 		"plain http":       func(e *mdns.ServiceEntry) { e.InfoFields[2] = "url=http://ad.alpha.test" },
 		"a URL with more":  func(e *mdns.ServiceEntry) { e.InfoFields[2] = "url=https://me@ad.alpha.test" },
 		"no path":          func(e *mdns.ServiceEntry) { e.InfoFields[0] = "path=http://x" },
@@ -199,5 +203,108 @@ func TestForgedAnswersHideNoOther(t *testing.T) {
 
 	if _, full, _ := s.result(); full {
 		t.Error("without an answer some are left out")
+	}
+
+	s.add(slices.Repeat([]*mdns.ServiceEntry{entry("alpha-1", "alpha.test", "https://ad.alpha.test")},
+		entriesPerTime), nil)
+
+	if _, full, _ := s.result(); !full {
+		t.Error("of as many answers as the library keeps none may be left out")
+	}
+}
+
+// An address family or an interface without a route is no failure, unless all are.
+func TestASearchFailsIfNoneCouldAsk(t *testing.T) {
+	s := &search{found: map[Found]bool{}}
+	s.add(nil, net.ErrClosed)
+
+	if _, _, err := s.result(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("where none could ask: %v", err)
+	}
+
+	s.add(nil, nil)
+
+	if _, _, err := s.result(); err != nil {
+		t.Errorf("where one could ask: %v", err)
+	}
+}
+
+// A failure on one interface ends the answers on those before it. A URL that is too long for a TXT record is left
+// out of it.
+//
+// Requirement: AD-007
+func TestAnnouncementsEndTogether(t *testing.T) {
+	directory := Directory{Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"),
+		PublicURL: "https://" + strings.Repeat("a", maxTXT), Listener: &net.TCPAddr{IP: net.IPv4zero, Port: 8400}}
+	answering := 0
+
+	_, err := announce(Config{Interfaces: []string{"lo", "lo"}}, directory, slog.New(slog.DiscardHandler),
+		func(s service, _ net.Interface, _ []net.IP, _ *slog.Logger) (func() error, error) {
+			if len(s.txt) != 2 {
+				t.Errorf("the TXT record is %q", s.txt)
+			}
+
+			if answering++; answering > 1 {
+				return nil, net.ErrClosed
+			}
+
+			return func() error { answering = 0; return nil }, nil
+		})
+	if !errors.Is(err, net.ErrClosed) || answering != 0 {
+		t.Errorf("%v, and %d interfaces answer", err, answering)
+	}
+}
+
+// A responder greets its network, and says goodbye after its last greeting, else others list it until its records
+// expire.
+//
+// Requirement: AD-007
+func TestTheLastWordIsAGoodbye(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Skip("there is no lo: ", err)
+	}
+
+	conn, err := net.ListenMulticastUDP("udp4", lo, groups["udp4"])
+	if err != nil {
+		t.Skip("there is no multicast on lo: ", err)
+	}
+	defer conn.Close()
+
+	s := service{instance: fmt.Sprint("test-", time.Now().UnixNano()), port: 8400, txt: []string{"td=alpha.test"}}
+
+	stop, err := respond(s, *lo, []net.IP{net.IPv4(127, 0, 0, 1)}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Skip("multicast on lo: ", err)
+	}
+
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+
+	// Two greetings would be a second apart.
+	_ = conn.SetReadDeadline(time.Now().Add(announcementInterval + time.Second/2))
+
+	var heard []uint32
+
+	for packet := make([]byte, 9000); ; {
+		n, err := conn.Read(packet)
+		if err != nil {
+			break
+		}
+
+		var m dnsmessage.Message
+		if m.Unpack(packet[:n]) != nil || len(m.Answers) == 0 {
+			continue
+		}
+
+		ptr, ok := m.Answers[0].Body.(*dnsmessage.PTRResource)
+		if ok && strings.HasPrefix(ptr.PTR.String(), s.instance) {
+			heard = append(heard, m.Answers[0].Header.TTL)
+		}
+	}
+
+	if !slices.Equal(heard, []uint32{recordTTL, 0}) {
+		t.Errorf("the TTLs of the packets are %v", heard)
 	}
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,5 +109,26 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		if (found.Do == "") != (c.want == "") {
 			t.Errorf("%s: to do is %q", name, found.Do)
 		}
+
+		// A support archive goes to others, who may not see each agent.
+		d = &diagnosis{cfg: config.Config{Data: dir}, now: time.Now(), hidesNames: true}
+		if d.trail(t.Context()); strings.Contains(fmt.Sprint(d.findings), "agent") {
+			t.Errorf("%s: an agent is named in %+v", name, d.findings)
+		}
+	}
+}
+
+// A disk that is slower than disk.slow fails, and the trial leaves nothing behind.
+func TestDoctorFindsASlowDisk(t *testing.T) {
+	d := &diagnosis{cfg: config.Config{Data: t.TempDir()}}
+	d.cfg.Disk.Slow = time.Nanosecond
+	d.disk(t.Context())
+
+	if last := d.findings[len(d.findings)-1]; last.Check != "disk.sync" || last.Status != StatusFailed {
+		t.Errorf("it finds %+v", last)
+	}
+
+	if files, err := os.ReadDir(d.cfg.Data); err != nil || len(files) > 0 {
+		t.Errorf("it leaves %v behind, %v", files, err)
 	}
 }

@@ -782,18 +782,12 @@ func (d *diagnosis) compare(ctx context.Context, clock clock) {
 		return
 	}
 
-	// A Date is cut to the second, and the answer was on its way.
-	off := date.Add(time.Second / 2).Sub(began.Add(took / 2))
-	if slack := (time.Second + took) / 2; off.Abs() > clockBound+slack {
-		d.say(
-			check,
-			StatusFailed,
-			"synchronise both clocks by NTP",
-			"differs by %v from this machine's",
-			off.Round(time.Second),
-		)
+	status, off, slack := judgeOffset(date, began, took)
+	if status == StatusFailed {
+		d.say(check, status, "synchronise both clocks by NTP", "differs by %v from this machine's",
+			off.Round(time.Second))
 	} else {
-		d.say(check, StatusOK, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
+		d.say(check, status, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
 	}
 }
 

@@ -72,6 +72,20 @@ func JudgeClock(stepSeconds, behindSeconds float64) (status string, step, behind
 	return StatusOK, 0, 0
 }
 
+// judgeOffset returns the status of another machine's clock, and by how much it is ahead of this one within
+// a slack, from the Date of an answer to a question that began then and took that long.
+func judgeOffset(date, began time.Time, took time.Duration) (status string, off, slack time.Duration) {
+	// A Date is cut to the second, and the answer was on its way.
+	off = date.Add(time.Second / 2).Sub(began.Add(took / 2))
+	slack = (time.Second + took) / 2
+
+	if off.Abs() > clockBound+slack {
+		return StatusFailed, off, slack
+	}
+
+	return StatusOK, off, slack
+}
+
 // JudgeWitness returns the status of a witness of the ledger. One that fails for a moment is asked again.
 func JudgeWitness(w *wire.WitnessStatus, now time.Time) string {
 	if w.Error == "" || now.Sub(w.FailingSince) < witnessSoon {

@@ -19,6 +19,11 @@ func TestThresholdsAreJudgedOnce(t *testing.T) {
 		return status
 	}
 
+	other := func(off time.Duration) string {
+		status, _, _ := judgeOffset(now.Add(off-time.Second/2), now, 0)
+		return status
+	}
+
 	for name, c := range map[string]struct{ got, want string }{
 		"an SVID that ended":            {JudgeSVID(0), StatusFailed},
 		"an SVID about to end":          {JudgeSVID(10*time.Minute - 1), StatusWarning},
@@ -36,6 +41,9 @@ func TestThresholdsAreJudgedOnce(t *testing.T) {
 		"a clock that stepped back":     {clock(-.5, 0), StatusWarning},
 		"a clock that is behind":        {clock(0, .5), StatusWarning},
 		"a clock that drifts":           {clock(.4, .4), StatusOK},
+		"another clock behind by 3 s":   {other(-3 * time.Second), StatusFailed},
+		"another clock ahead by 3 s":    {other(3 * time.Second), StatusFailed},
+		"another clock within 2.5 s":    {other(-2500 * time.Millisecond), StatusOK},
 		"a witness that cosigns":        {witness(time.Time{}, ""), StatusOK},
 		"a witness that began to fail":  {witness(now.Add(-time.Minute+1), "refused"), StatusOK},
 		"a witness that fails":          {witness(now.Add(-time.Minute), "refused"), StatusWarning},

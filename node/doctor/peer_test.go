@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -73,6 +74,19 @@ func TestDoctorBearsAMomentsLag(t *testing.T) {
 	d := &diagnosis{}
 	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != StatusWarning {
 		t.Errorf("%+v", d.findings)
+	}
+
+	d = &diagnosis{}
+	if d.peer(wire.Peer{State: "terminated"}); len(d.findings) != 0 {
+		t.Errorf("of a peering that has ended it says %+v", d.findings)
+	}
+
+	d = &diagnosis{}
+
+	d.peer(wire.Peer{State: "active", BundleError: "no route", BundleChecked: time.Now()})
+
+	if last := d.findings[len(d.findings)-1]; last.Status != StatusFailed || last.Found != "no route" {
+		t.Errorf("of a bundle endpoint that fails since it was fetched from it says %+v", last)
 	}
 }
 

@@ -24,6 +24,7 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 		"ok leads 5 voters":                      {heard, heard, heard, unknown, unknown, reader},
 		"warning 1 more may fail; silent: quiet": {heard, heard, heard, heard, silent},
 		"warning 0 more may fail; silent: never": {heard, heard, unheard},
+		"warning 0 more may fail; 4 voters":      {heard, heard, heard, silent},
 		"warning 0 more may fail; quiet, never":  {heard, heard, heard, silent, unheard},
 	} {
 		d := &diagnosis{}
