@@ -64,12 +64,30 @@ func (k keySnapshot) key() signed.SigningKey {
 	return signed.SigningKey{Public: k.Public, Node: k.Node, Cosign: k.Cosign, Attestations: k.Attestations}
 }
 
+// snapshot returns the items of a snapshot: the keys in use in the order of their nodes, and then the rotated ones.
+func (k *Keyring) snapshot() (items []keySnapshot) {
+	for _, node := range k.Nodes() {
+		key := k.byNode[node]
+		items = append(items, keySnapshot{key.Node, key.Public, key.Attestations, 0, key.Cosign})
+	}
+
+	for _, key := range k.rotated {
+		items = append(items, keySnapshot{key.Node, key.Public, key.Attestations, key.until, key.Cosign})
+	}
+
+	return items
+}
+
 // Document returns the newest key document; nil until a key was attested. It must not be
 // modified.
 func (k *Keyring) Document() *signed.KeyDocument { return k.issued }
 
-// Nodes returns the nodes that have a key, in no order.
-func (k *Keyring) Nodes() []spiffeid.ID { return slices.Collect(maps.Keys(k.byNode)) }
+// Nodes returns the nodes that have a key, in the order of their names.
+func (k *Keyring) Nodes() []spiffeid.ID {
+	return slices.SortedFunc(maps.Keys(k.byNode), func(a, b spiffeid.ID) int {
+		return strings.Compare(a.String(), b.String())
+	})
+}
 
 // CheckAttest refuses a key that apply would ignore, and a key of another node, as on a
 // copy of its disk: peers reject a key document that lists one key twice.
@@ -220,10 +238,7 @@ func (k *Keyring) issue() {
 	}
 
 	// The document is a leaf of the ledger, so its keys have one order on all members.
-	nodes := slices.SortedFunc(maps.Keys(k.byNode), func(a, b spiffeid.ID) int {
-		return strings.Compare(a.String(), b.String())
-	})
-	for _, node := range nodes {
+	for _, node := range k.Nodes() {
 		doc.Keys = append(doc.Keys, k.byNode[node])
 	}
 

@@ -42,6 +42,15 @@ func (p *Peerings) List() []directory.Peering {
 	})
 }
 
+// snapshot returns the items of a snapshot, in the order of their domains.
+func (p *Peerings) snapshot() (items []Peer) {
+	for _, peering := range p.List() {
+		items = append(items, Peer(peering))
+	}
+
+	return items
+}
+
 // Active returns the domains with an active peering, with or without the mesh stream.
 func (p *Peerings) Active() (peers []spiffeid.TrustDomain) {
 	for domain, peering := range p.byDomain {

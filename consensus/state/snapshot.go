@@ -15,29 +15,30 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, standing admissions, used proofs, those of operators, claims, offers, commands of
-// peerings and admissions, cosigned logs, erasures, registrations and streams whose numbers it gives, in an order that
-// depends on the state alone, so equal states have equal snapshots. Master salts are inside.
+// A Snapshot is a sequence of CBOR items: a header, and the items whose numbers it gives, in an order that depends
+// on the state alone, so equal states have equal snapshots. Master salts are inside.
 type Snapshot struct {
 	header   Header
-	peerings []directory.Peering
-	keys     []signed.SigningKey
-	rotated  []rotatedKey
-	former   []former
-	holds    []hold
-	members  []Member
-	admitted []Admission
-	standing []Admission
-	spent    []Spend
-	ordered  []Spend
-	claims   []*claimed
-	offers   []openOffer
-	decided  []Command
-	logs     []CosignedLog
-	erased   []Erasure
-	regs     listed[*Registration]
-	streams  []streamSnapshot
+	sections []section // in the order in which Read reads them
+}
+
+// A section writes the items of one kind.
+type section func(put func(item any))
+
+// add adds the items of one kind, and counts them in the header. Items that come from maps and heaps have no order of
+// their own: they are sorted when they are written, because changes wait for the snapshot until then.
+func add[T any](sn *Snapshot, count *int, items []T, order func(a, b T) int) {
+	*count += len(items)
+
+	sn.sections = append(sn.sections, func(put func(any)) {
+		if order != nil {
+			slices.SortFunc(items, order)
+		}
+
+		for _, item := range items {
+			put(item)
+		}
+	})
 }
 
 type Header struct {
@@ -115,11 +116,6 @@ type streamHeader struct {
 	Entries  int                `cbor:"3,keyasint"`
 }
 
-type streamSnapshot struct {
-	streamHeader
-	entries listed[announced]
-}
-
 type announcedSnapshot struct {
 	RID      directory.RID  `cbor:"1,keyasint"`
 	Revision uint64         `cbor:"2,keyasint"`
@@ -134,172 +130,92 @@ type announcedSnapshot struct {
 // Snapshot takes the state as it is. Large lists are shared and copied only where they
 // change later. The caller keeps Apply apart.
 func (s *State) Snapshot() *Snapshot {
-	sn := &Snapshot{
-		header: Header{
-			Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch,
-			Revision: s.history.revision, Now: s.history.now,
-			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.Size,
-			Edges:   slices.Clone(s.history.ledger.Edges),
-			Written: s.members.written,
-		},
-		peerings: slices.Collect(maps.Values(s.peers.byDomain)),
-		keys:     slices.Collect(maps.Values(s.keys.byNode)),
-		rotated:  s.keys.rotated,
-		former:   slices.Clip(s.owners.former.queue), // later appends do not change it
-		holds:    s.owners.holds.all(),
-		members:  s.members.List(),
-		admitted: s.members.Admissions(),
-		standing: s.members.Standing(),
-		spent:    s.spent.queue.Items(),
-		ordered:  s.ordered.queue.Items(),
-		claims:   slices.Collect(maps.Values(s.claims.known)),
-		offers:   s.offers.all(),
-		decided:  s.decided.inForce(s).list(),
-		logs:     s.witness.all(),
-		erased:   slices.Clip(s.erasures.queue), // later appends do not change it
-		regs:     s.registrations.regs.share(),
-	}
+	regs := s.registrations.regs.share()
+
+	sn := &Snapshot{header: Header{
+		Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch,
+		Revision: s.history.revision, Now: s.history.now,
+		Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.Size,
+		Edges:   slices.Clone(s.history.ledger.Edges),
+		Written: s.members.written, Regs: regs.n, Streams: len(s.streams.byAudience),
+		Sealed: s.history.sealed, Restored: s.history.restored, RestoredBy: s.history.restoredBy,
+		Commands: s.history.commands, Forgotten: s.ordered.forgotten, Witnessed: s.witness.own,
+		Pinned: s.pins.snapshot(),
+	}}
+	header := &sn.header
+
 	if !s.owners.rules.Equal(&Rules{}) {
 		rules := s.owners.rules
-		sn.header.Rules = &rules
+		header.Rules = &rules
 	}
 
 	if s.policy.current.Revision != 0 {
 		current := s.policy.current
-		sn.header.Text = &current
+		header.Text = &current
 	}
 
 	if s.keys.issued != nil {
-		sn.header.Issued = s.keys.issued.Payload()
+		header.Issued = s.keys.issued.Payload()
 	}
-
-	for aud, st := range s.streams.byAudience {
-		sn.streams = append(sn.streams, streamSnapshot{streamHeader{aud, st.tip, st.entries.len()}, st.entries.share()})
-	}
-
-	header := &sn.header
-	header.Peerings = len(sn.peerings)
-	header.Keys = len(sn.keys) + len(sn.rotated)
-	header.Formers = len(sn.former)
-	header.Regs = sn.regs.n
-	header.Streams = len(sn.streams)
-	header.Holds = len(sn.holds)
-	header.Members = len(sn.members)
-	header.Admitted = len(sn.admitted)
-	header.Sealed = s.history.sealed
-	header.Restored = s.history.restored
-	header.Commands = s.history.commands
-	header.Standing = len(sn.standing)
-	header.RestoredBy = s.history.restoredBy
-
-	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
-	header.Ordered, header.Forgotten = len(sn.ordered), s.ordered.forgotten
-	header.Offers = len(sn.offers)
-	header.Decided = len(sn.decided)
-	header.Cosigned = len(sn.logs)
-	header.Witnessed = s.witness.own
-	header.Erased = len(sn.erased)
-	header.Pinned = s.pins.snapshot()
 
 	if header.Version > FirstVersion {
 		header.headerNext = nextHeader()
 	}
 
+	add(sn, &header.Peerings, s.peers.snapshot(), nil)
+	add(sn, &header.Keys, s.keys.snapshot(), nil)
+	add(sn, &header.Formers, slices.Clip(s.owners.former.queue), nil) // later appends do not change it
+	add(sn, &header.Holds, s.owners.holds.all(), nil)
+	add(sn, &header.Members, s.members.List(), nil)
+	add(sn, &header.Admitted, s.members.Admissions(), nil)
+	add(sn, &header.Standing, s.members.Standing(), nil)
+	add(sn, &header.Spent, s.spent.queue.Items(), Spend.Compare)
+	add(sn, &header.Ordered, s.ordered.queue.Items(), Spend.Compare)
+	add(sn, &header.Claims, slices.Collect(maps.Values(s.claims.known)), func(a, b *claimed) int {
+		return bytes.Compare(a.Key[:], b.Key[:])
+	})
+	add(sn, &header.Offers, s.offers.all(), nil)
+	add(sn, &header.Decided, s.decided.inForce(s).list(), nil)
+	add(sn, &header.Cosigned, s.witness.all(), nil)
+	add(sn, &header.Erased, slices.Clip(s.erasures.queue), nil) // later appends do not change it
+
+	sn.sections = append(sn.sections, func(put func(any)) {
+		for _, r := range regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {
+			put((*r).freeze())
+		}
+	})
+
+	for _, aud := range slices.SortedFunc(maps.Keys(s.streams.byAudience), byName) {
+		sn.sections = append(sn.sections, s.streams.byAudience[aud].snapshot(aud))
+	}
+
 	return sn
 }
 
-// Write writes the snapshot, one item at a time, in an order that depends on the state
-// alone.
+// snapshot returns the items of a stream.
+func (s *stream) snapshot(audience directory.Audience) section {
+	header, entries := streamHeader{audience, s.tip, s.entries.len()}, s.entries.share()
+
+	return func(put func(any)) {
+		put(header)
+
+		for _, a := range entries.sorted(func(a, b *announced) int { return cmp.Compare(a.revision, b.revision) }) {
+			put(announcedSnapshot{a.rid, a.revision, ops[a.op], a.h, a.m, a.deadline, a.lifetime, a.highest})
+		}
+	}
+}
+
+// Write writes the snapshot, one item at a time.
 func (sn *Snapshot) Write(w io.Writer) error {
-	// These come from maps and heaps, which have no order of their own.
-	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int {
-		return cmp.Compare(a.Domain.Name(), b.Domain.Name())
-	})
-	slices.SortFunc(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
-	slices.SortFunc(sn.spent, Spend.Compare)
-	slices.SortFunc(sn.ordered, Spend.Compare)
-	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int {
-		return cmp.Compare(a.Audience.String(), b.Audience.String())
-	})
 	enc := NewEncoder(w)
 	err := enc.Encode(sn.header)
 
-	put := func(item any) {
-		if err == nil {
-			err = enc.Encode(item)
-		}
-	}
-	for _, p := range sn.peerings {
-		put(Peer(p))
-	}
-
-	for _, k := range sn.keys {
-		put(keySnapshot{k.Node, k.Public, k.Attestations, 0, k.Cosign})
-	}
-
-	for _, k := range sn.rotated {
-		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until, k.Cosign})
-	}
-
-	for _, f := range sn.former {
-		put(f)
-	}
-
-	for _, h := range sn.holds {
-		put(h)
-	}
-
-	for _, m := range sn.members {
-		put(m)
-	}
-
-	for _, a := range sn.admitted {
-		put(a)
-	}
-
-	for _, a := range sn.standing {
-		put(a)
-	}
-
-	for _, p := range sn.spent {
-		put(p)
-	}
-
-	for _, p := range sn.ordered {
-		put(p)
-	}
-
-	for _, c := range sn.claims {
-		put(c)
-	}
-
-	for _, o := range sn.offers {
-		put(o)
-	}
-
-	for _, c := range sn.decided {
-		put(c)
-	}
-
-	for _, l := range sn.logs {
-		put(l)
-	}
-
-	for _, e := range sn.erased {
-		put(e)
-	}
-
-	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {
-		put((*r).freeze())
-	}
-
-	for _, st := range sn.streams {
-		put(st.streamHeader)
-
-		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.revision, b.revision) }) {
-			put(announcedSnapshot{a.rid, a.revision, ops[a.op], a.h, a.m, a.deadline, a.lifetime, a.highest})
-		}
+	for _, write := range sn.sections {
+		write(func(item any) {
+			if err == nil {
+				err = enc.Encode(item)
+			}
+		})
 	}
 
 	return err

@@ -153,7 +153,7 @@ type ending struct {
 
 func (e ending) Compare(o ending) int {
 	return cmp.Or(cmp.Compare(e.at, o.at), e.rid.Compare(o.rid),
-		cmp.Compare(e.audience.String(), o.audience.String()), cmp.Compare(e.revision, o.revision))
+		byName(e.audience, o.audience), cmp.Compare(e.revision, o.revision))
 }
 
 // maxFreed bounds how many entries one log entry frees.
@@ -213,7 +213,7 @@ type uncovered struct {
 // be denied later.
 func (t *Streams) pin() {
 	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
-		return cmp.Compare(a.audience.String(), b.audience.String())
+		return byName(a.audience, b.audience)
 	})
 
 	for rest := t.uncovered; len(rest) > 0; {
@@ -285,10 +285,13 @@ func (t *Streams) audiences(rid directory.RID) []directory.Audience {
 		}
 	}
 
-	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(in, byName)
 
 	return in
 }
+
+// byName orders audiences by their names.
+func byName(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) }
 
 // announced returns the lowest deadline by which rid is in a stream.
 func (t *Streams) announced(rid directory.RID) (x int64, in bool) {
