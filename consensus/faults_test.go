@@ -39,6 +39,24 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 	})
 }
 
+// stranger returns the end of a node that is not in the domain, which knows these members.
+func (d *domain) stranger(id spiffeid.ID, known ...Member) *transport.Cluster {
+	d.t.Helper()
+
+	server, client := d.ca.configs(d.t, id)
+	address := fmt.Sprint("stranger:", len(d.net.listeners))
+
+	stranger := transport.New(transport.Options{
+		Listener: d.net.listen(address), Dial: d.net.dialer(address), ServerTLS: server, ClientTLS: client,
+		Log: d.nodes[0].log, Known: func() []Member { return known },
+		Claim:  func() transport.Claim { return transport.Claim{} },
+		Others: func(spiffeid.ID) []string { return nil },
+	})
+	d.t.Cleanup(func() { must(d.t, stranger.Close()) })
+
+	return stranger
+}
+
 func TestOnlyMembersTalk(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		me := d.members[0]
@@ -46,13 +64,7 @@ func TestOnlyMembersTalk(t *testing.T) {
 			{"another node of the domain", "spiffe://alpha.test/roster/node/stranger"},
 			{"an agent of the domain", "spiffe://alpha.test/agent/ada"},
 		} {
-			server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
-
-			stranger := transport.New(transport.Options{
-				Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
-				ClientTLS: client,
-				Log:       d.nodes[0].log, Known: func() []Member { return d.members },
-			})
+			stranger := d.stranger(spiffeid.RequireFromString(c.id), d.members...)
 			for _, proto := range []string{transport.ProtocolRaft, transport.ProtocolHTTP, transport.ProtocolWrite} {
 				conn, err := stranger.Connect(t.Context(), me.Address, proto)
 				if err != nil {
@@ -72,27 +84,14 @@ func TestOnlyMembersTalk(t *testing.T) {
 				_ = resp.Body.Close()
 				t.Errorf("%s was answered %s", c.name, resp.Status)
 			}
-
-			if err := stranger.Close(); err != nil {
-				t.Error(err)
-			}
 		}
 
 		// A member that answers at another's address is not believed.
 		wrong := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), Address: me.Address}
-		server, client := d.ca.configs(t, me.ID)
-
-		other := transport.New(transport.Options{
-			Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
-			Log: d.nodes[0].log, Known: func() []Member { return []Member{wrong} },
-		})
+		other := d.stranger(me.ID, wrong)
 		if _, err := other.Connect(t.Context(), me.Address, transport.ProtocolRaft); !errors.Is(err,
 			transport.ErrNotMember) {
 			t.Errorf("a member at the wrong address: %v", err)
-		}
-
-		if err := other.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }

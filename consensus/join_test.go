@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
-	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -747,17 +746,7 @@ func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
 
 func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-		server, client := d.ca.configs(t, valueOf(alphaNode("stranger")))
-		stranger := transport.New(transport.Options{
-			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
-			ClientTLS: client,
-			Log:       d.nodes[0].log, Known: func() []Member { return nil },
-		})
-		defer func() {
-			if err := stranger.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		stranger := d.stranger(valueOf(alphaNode("stranger")))
 
 		for _, path := range []string{presencePath, readPath, contactsPath, termPath, vouchPath, restorePath} {
 			resp, err := stranger.Guest().

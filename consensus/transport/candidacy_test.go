@@ -25,8 +25,9 @@ func TestOneOfTwoCandidatesWithdraws(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 
 	member := RaftTransport{
-		NetworkTransport: here, address: here.LocalAddr(), heard: make(chan raft.RPC), entered: entered,
-		received: func(raft.ServerID) {}, judge: func(spiffeid.ID, any) error { return nil }, candidacy: &candidacy{},
+		NetworkTransport: here, heard: make(chan raft.RPC), candidacy: &candidacy{},
+		options: RaftOptions{Address: here.LocalAddr(), Entered: entered, Received: func(raft.ServerID) {},
+			Judge: func(spiffeid.ID, any) error { return nil }},
 	}
 	go member.receive(&lane{network: here, ended: make(chan struct{})}, stop)
 

@@ -36,28 +36,16 @@ var ErrNotMember = errors.New("the peer is not the member it should be")
 // A Cluster is the listener over which a domain's nodes talk: Raft, write streams and
 // HTTP between members only, and join requests of other nodes, all within mutual TLS.
 type Cluster struct {
-	// known returns the members and the leader; no members if this node is in no domain yet.
-	known func() []Member
-	// votes reports whether a node is a voter, as far as this one knows; vouched asks the known voters.
-	votes   func(spiffeid.ID) bool
-	vouched func(context.Context, spiffeid.ID) bool
-	// claim is this node's own, and judge compares that of a client.
-	claim    func() Claim
-	judge    func(spiffeid.ID, Claim) error
-	others   func(spiffeid.ID) []string
-	server   *tls.Config
-	clients  *tls.Config
-	dial     func(context.Context, string) (net.Conn, error)
-	listener net.Listener
-	log      *slog.Logger
-	raft     *acceptor
-	web      *acceptor
-	door     *acceptor
-	writes   *acceptor
-	http     *http.Server
-	join     *http.Server
-	client   *http.Client
-	guest    *http.Client // by which this node asks to be a member
+	options Options
+	server  *tls.Config
+	raft    *acceptor
+	web     *acceptor
+	door    *acceptor
+	writes  *acceptor
+	http    *http.Server
+	join    *http.Server
+	client  *http.Client
+	guest   *http.Client // by which this node asks to be a member
 
 	handshakes chan struct{}
 	loops      sync.WaitGroup
@@ -77,46 +65,25 @@ type Options struct {
 	Log                  *slog.Logger
 	// Known returns the members and the leader; none while this node is in no domain.
 	Known func() []Member
-	// Votes reports whether a node is a voter, or leads, as far as this one knows; nil is every member.
-	// Vouched asks the known voters.
+	// Votes reports whether a node is a voter, or leads, as far as this one knows. Vouched asks the known
+	// voters.
 	Votes   func(spiffeid.ID) bool
 	Vouched func(context.Context, spiffeid.ID) bool
-	// Claim returns this node's word on its history. Judge refuses a client of another one. Nil
-	// claims nothing and accepts all.
+	// Claim returns this node's word on its history. Judge refuses a client of another one.
 	Claim func() Claim
 	Judge func(spiffeid.ID, Claim) error
-	// Others returns addresses besides a member's own at which it may be found; nil is none.
+	// Others returns addresses besides a member's own at which it may be found.
 	Others func(spiffeid.ID) []string
 }
 
 // New returns a Cluster, which accepts after Serve.
 func New(options Options) *Cluster {
 	cluster := &Cluster{
-		known: options.Known, votes: options.Votes, vouched: options.Vouched, dial: options.Dial,
-		listener: options.Listener,
-		log:      options.Log,
-		claim:    options.Claim, judge: options.Judge, others: options.Others,
+		options: options,
 		server: recordingClaims(
 			withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin)),
-		clients:    options.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
-	}
-
-	if cluster.votes == nil {
-		cluster.votes = cluster.IsMember
-	}
-
-	if cluster.claim == nil {
-		cluster.claim = func() Claim { return Claim{} }
-	}
-
-	if cluster.judge == nil {
-		cluster.judge = func(spiffeid.ID, Claim) error { return nil }
-	}
-
-	if cluster.others == nil {
-		cluster.others = func(spiffeid.ID) []string { return nil }
 	}
 
 	cluster.ctx, cluster.cancel = context.WithCancel(context.Background())
@@ -146,7 +113,7 @@ func (c *Cluster) Serve(handler, door http.Handler) {
 	server := func(h http.Handler) *http.Server {
 		return &http.Server{
 			Handler: h, ReadHeaderTimeout: HandshakeTimeout, IdleTimeout: 2 * time.Minute,
-			MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+			MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(c.options.Log.Handler(), slog.LevelDebug),
 		}
 	}
 	c.http, c.join = server(handler), server(door)
@@ -159,13 +126,13 @@ func (c *Cluster) Serve(handler, door http.Handler) {
 
 func (c *Cluster) accept() {
 	for {
-		raw, err := c.listener.Accept()
+		raw, err := c.options.Listener.Accept()
 		if err != nil {
 			if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
 
-			c.log.Warn("cannot accept a cluster connection", "err", err)
+			c.options.Log.Warn("cannot accept a cluster connection", "err", err)
 
 			// An error such as too many open files may pass.
 			select {
@@ -187,7 +154,7 @@ func (c *Cluster) accept() {
 			defer func() { <-c.handshakes }()
 
 			if err := c.admit(raw); err != nil {
-				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "err", err)
+				c.options.Log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "err", err)
 			}
 		})
 	}
@@ -214,7 +181,7 @@ func (c *Cluster) admit(raw net.Conn) error {
 
 	// A node of another history may knock alone, where it learns that.
 	if err == nil {
-		if other := c.judge(id, c.claimAt(t)); other != nil && proto != protocolJoin {
+		if other := c.options.Judge(id, c.claimAt(t)); other != nil && proto != protocolJoin {
 			err = other
 		}
 	}
@@ -252,7 +219,7 @@ func (c *Cluster) claimAt(t *tracked) Claim {
 // every node of the domain's authority, because one of these adds it. A member that was away
 // may meet a leader that became a voter meanwhile: another known voter must vouch for it.
 func (c *Cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
-	if len(c.known()) == 0 || c.votes(id) || c.vouched(ctx, id) {
+	if len(c.options.Known()) == 0 || c.options.Votes(id) || c.options.Vouched(ctx, id) {
 		return nil
 	}
 
@@ -270,7 +237,7 @@ func (c *Cluster) mustBeMember(id spiffeid.ID) error {
 // Connect opens a connection to the member with that address. Its SPIFFE ID proves the member: if it
 // is not there, the other addresses are tried at which it may be found.
 func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn, error) {
-	known := c.known()
+	known := c.options.Known()
 
 	i := slices.IndexFunc(known, func(m Member) bool { return m.Address == address })
 	if i < 0 {
@@ -351,7 +318,7 @@ func (c *Cluster) connectTo(ctx context.Context, member Member, proto string) (n
 
 		if begin && !found {
 			found = true
-			rest = c.others(member.ID)
+			rest = c.options.Others(member.ID)
 		}
 
 		for begin && len(rest) > 0 {
@@ -382,7 +349,7 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 
-	raw, err := c.dial(ctx, address)
+	raw, err := c.options.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +365,7 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 		}
 	}
 
-	config := withProtocols(c.clients, c.claim().offers(proto)...)
+	config := withProtocols(c.options.ClientTLS, c.options.Claim().offers(proto)...)
 
 	// The wrapped error tells a refused certificate from a failed connection.
 	if verify := config.VerifyConnection; verify != nil {
@@ -413,7 +380,7 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 
 	conn := tls.Client(t, config)
 
-	id, _, err := c.handshake(ctx, conn, t, c.clients.VerifyConnection)
+	id, _, err := c.handshake(ctx, conn, t, c.options.ClientTLS.VerifyConnection)
 	if err == nil {
 		err = check(id)
 	}
@@ -463,7 +430,7 @@ func (c *Cluster) handshake(ctx context.Context, conn *tls.Conn, t *tracked,
 }
 
 func (c *Cluster) IsMember(id spiffeid.ID) bool {
-	return slices.ContainsFunc(c.known(), func(m Member) bool { return m.ID == id })
+	return slices.ContainsFunc(c.options.Known(), func(m Member) bool { return m.ID == id })
 }
 
 // note records whether a member waits for an answer over a connection.
@@ -498,14 +465,14 @@ func trackedOf(conn net.Conn) *tracked {
 // be accepted now. It lets an answer to a former member out first, so that a node that
 // leaves learns that it has left.
 func (c *Cluster) Evict() {
-	known := c.known()
+	known := c.options.Known()
 
 	// A node without a domain keeps all connections, because one of the peers lets it in.
 	if len(known) == 0 {
 		return
 	}
 
-	mine := c.claim().History
+	mine := c.options.Claim().History
 
 	var gone, rest []*tracked
 	c.mu.Lock()
@@ -517,7 +484,7 @@ func (c *Cluster) Evict() {
 			gone = append(gone, t)
 		case !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
-		case t.proto == ProtocolRaft && !t.raft && !c.votes(t.peer):
+		case t.proto == ProtocolRaft && !t.raft && !c.options.Votes(t.peer):
 			gone = append(gone, t)
 		case t.judge != nil:
 			rest = append(rest, t)
@@ -646,7 +613,7 @@ func (c *Cluster) Close() error {
 	c.cancel()
 	_ = c.writes.Close() // never fails
 
-	err := c.listener.Close()
+	err := c.options.Listener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}

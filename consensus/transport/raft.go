@@ -18,14 +18,8 @@ import (
 // was not judged.
 type RaftTransport struct {
 	*raft.NetworkTransport // to others
-	address                raft.ServerAddress
-	told                   func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	options                RaftOptions
 	heard                  chan raft.RPC // messages to Raft: from the network, and delivered locally
-	entered                <-chan struct{}
-	received               func(from raft.ServerID)
-	matched                func(id raft.ServerID, term, index uint64)
-	judge                  func(from spiffeid.ID, message any) error
-	installing             func(from spiffeid.ID)
 	candidacy              *candidacy
 	lanes                  *lanes
 }
@@ -60,14 +54,8 @@ func NewRaftTransport(options RaftOptions) RaftTransport {
 
 	return RaftTransport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&outbound),
-		address:          options.Address,
-		told:             options.Withhold,
+		options:          options,
 		heard:            make(chan raft.RPC),
-		entered:          options.Entered,
-		received:         options.Received,
-		matched:          options.Matched,
-		judge:            options.Judge,
-		installing:       options.Installing,
 		candidacy:        &candidacy{},
 		lanes:            &lanes{cluster: options.Cluster, config: config, open: map[*lane]bool{}},
 	}
@@ -90,16 +78,16 @@ var errOutside = errors.New("this node's disk is empty, and its domain has not l
 // admit reports whether Raft may have a message of a member, and refuses it otherwise.
 func (t RaftTransport) admit(from spiffeid.ID, rpc raft.RPC) bool {
 	// A message that is refused shows, too, that its member is there.
-	t.received(raft.ServerID(from.String()))
+	t.options.Received(raft.ServerID(from.String()))
 
 	select {
-	case <-t.entered:
+	case <-t.options.Entered:
 	default:
 		refuse(rpc, errOutside)
 		return false
 	}
 
-	if err := t.judge(from, rpc.Command); err != nil {
+	if err := t.options.Judge(from, rpc.Command); err != nil {
 		refuse(rpc, err)
 		return false
 	}
@@ -164,7 +152,7 @@ func (t RaftTransport) receive(one *lane, stop <-chan struct{}) {
 		}
 
 		if snapshot != nil {
-			snapshot.begin = func() { t.installing(one.from) }
+			snapshot.begin = func() { t.options.Installing(one.from) }
 		}
 
 		select {
@@ -183,7 +171,7 @@ func (t RaftTransport) Close() error {
 }
 
 // LocalAddr returns the member's configured address.
-func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.address }
+func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.options.Address }
 
 // RequestPreVote asks a member for its pre-vote. A grant does not count if this member has
 // withdrawn its candidacy meanwhile.
@@ -204,7 +192,7 @@ func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddres
 // AppendEntries sends entries, or a commit index without any.
 func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
-	err := t.note(id, t.NetworkTransport.AppendEntries(id, target, t.told(args), resp))
+	err := t.note(id, t.NetworkTransport.AppendEntries(id, target, t.options.Withhold(args), resp))
 	if err == nil {
 		t.noteMatch(id, args, resp)
 	}
@@ -215,7 +203,7 @@ func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress
 // noteMatch notes a member's answer to entries.
 func (t RaftTransport) noteMatch(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	if resp.Success && resp.Term <= args.Term {
-		t.matched(id, args.Term, args.PrevLogEntry+uint64(len(args.Entries)))
+		t.options.Matched(id, args.Term, args.PrevLogEntry+uint64(len(args.Entries)))
 	}
 }
 
@@ -230,7 +218,7 @@ func (t RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, 
 	from, err := spiffeid.FromString(string(id))
 	if err == nil {
 		// Raft takes over the term of an answer, so it is judged as that of a message.
-		err = t.judge(from, resp)
+		err = t.options.Judge(from, resp)
 	}
 
 	return err
@@ -239,7 +227,7 @@ func (t RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, 
 // note notes that a member has answered, unless err says that it has not.
 func (t RaftTransport) note(id raft.ServerID, err error) error {
 	if err == nil {
-		t.received(id)
+		t.options.Received(id)
 	}
 
 	return err
@@ -252,7 +240,7 @@ func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 		return nil, err
 	}
 
-	d := &drainedPipeline{AppendPipeline: p, told: t.told, id: id, note: t.noteMatch,
+	d := &drainedPipeline{AppendPipeline: p, told: t.options.Withhold, id: id, note: t.noteMatch,
 		answers: make(chan raft.AppendFuture),
 		closed:  make(chan struct{})}
 	d.pump.Go(d.run)

@@ -25,9 +25,9 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 	}()
 
 	member := RaftTransport{
-		NetworkTransport: here, address: here.LocalAddr(),
-		told:    func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w },
-		matched: func(raft.ServerID, uint64, uint64) {},
+		NetworkTransport: here,
+		options: RaftOptions{Address: here.LocalAddr(), Matched: func(raft.ServerID, uint64, uint64) {},
+			Withhold: func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w }},
 	}
 
 	p, err := member.AppendEntriesPipeline("there", there.LocalAddr())
