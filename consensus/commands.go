@@ -196,23 +196,18 @@ func (m *member) accepted(ctx context.Context, command *state.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 
-	// The buffer has room for all, because answers behind the majority must not block their goroutines.
-	answers := make(chan error, len(others))
+	answers := askEach(m, others, func(other Member) error {
+		var answer message.CommandAnswer
 
-	for _, other := range others {
-		m.life.loops.Go(func() {
-			var answer message.CommandAnswer
+		err := m.messenger.post(ctx, other, commandPath, &message.CommandRequest{Command: *command}, &answer)
+		if err == nil && answer.Refusal != "" {
+			err = directory.Refuse(directory.Forbidden,
+				"%s does not accept the operator's proof, and with it no majority of the voters: %s; nothing was "+
+					"changed; compare the trust bundles of the nodes", other.ID, answer.Refusal)
+		}
 
-			err := m.messenger.post(ctx, other, commandPath, &message.CommandRequest{Command: *command}, &answer)
-			if err == nil && answer.Refusal != "" {
-				err = directory.Refuse(directory.Forbidden,
-					"%s does not accept the operator's proof, and with it no majority of the voters: %s; nothing was "+
-						"changed; compare the trust bundles of the nodes", other.ID, answer.Refusal)
-			}
-
-			answers <- err
-		})
-	}
+		return err
+	})
 
 	// Silence may pass, so this refusal is a temporary one. A voter's own refusal replaces it.
 	var err error = directory.Refuse(directory.Unavailable,

@@ -5,7 +5,6 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // notice returns the present commit notice; nil if its entry is in a snapshot already.
@@ -36,15 +35,13 @@ func (l *Leader) notifyAll() {
 	}
 
 	word := now.AppendEntries(Member{ID: l.cfg.Node, Address: string(l.transport.LocalAddr())})
-	for _, server := range l.group.raft.GetConfiguration().Configuration().Servers {
-		if id, err := spiffeid.FromString(string(server.ID)); err != nil || id == l.cfg.Node {
-			continue
-		}
+	for _, other := range l.group.others() {
+		id, address := raft.ServerID(other.ID.String()), raft.ServerAddress(other.Address)
 
-		slot := l.underWay[server.ID]
+		slot := l.underWay[id]
 		if slot == nil {
 			slot = make(chan struct{}, 1)
-			l.underWay[server.ID] = slot
+			l.underWay[id] = slot
 		}
 
 		// A member has one notice under way at most. The next one has a higher index anyway.
@@ -52,7 +49,7 @@ func (l *Leader) notifyAll() {
 		case slot <- struct{}{}:
 			l.life.loops.Go(func() {
 				defer func() { <-slot }()
-				_ = l.transport.AppendEntries(server.ID, server.Address, word, &raft.AppendEntriesResponse{})
+				_ = l.transport.AppendEntries(id, address, word, &raft.AppendEntriesResponse{})
 			})
 		default:
 		}

@@ -242,23 +242,14 @@ func (c *contacts) duplicate(id spiffeid.ID) string {
 
 // run logs, as the leader, the members that fall silent and those that answer again.
 func (c *contacts) run(leads func() bool) {
-	ticker := time.NewTicker(c.cfg.Timing.Sweep)
-	defer ticker.Stop()
-
-	for {
-		select {
-		case <-ticker.C:
-		case <-c.life.closing.Done():
-			return
-		}
-
+	every(c.life.closing, c.cfg.Timing.Sweep, func() {
 		leader, ok := c.group.leader()
 		c.follow(ok && leader.ID != c.cfg.Node)
 
 		// A follower receives messages of its leader alone, and a member that stops may be one of many.
 		if !leads() || c.group.stopping.Load() {
 			clear(c.logged)
-			continue
+			return
 		}
 
 		for _, m := range c.group.servers() {
@@ -266,7 +257,7 @@ func (c *contacts) run(leads func() bool) {
 				c.logChange(m)
 			}
 		}
-	}
+	})
 }
 
 // isNew reports whether this member has begun to exchange messages with all others only silentAfter ago.

@@ -44,18 +44,9 @@ func (d *diskWatch) hangs(current time.Duration) bool {
 
 // run watches how long appends take.
 func (d *diskWatch) run() {
-	ticker := time.NewTicker(d.cfg.Timing.Sweep)
-	defer ticker.Stop()
-
 	var yielded time.Time
-	for {
-		select {
-		case <-ticker.C:
-			d.watch(&yielded)
-		case <-d.life.closing.Done():
-			return
-		}
-	}
+
+	every(d.life.closing, d.cfg.Timing.Sweep, func() { d.watch(&yielded) })
 }
 
 // wanted reports whether slow disks are to be watched, and another member can take over.

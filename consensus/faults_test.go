@@ -88,9 +88,9 @@ func TestOnlyMembersTalk(t *testing.T) {
 
 		// A member that answers at another's address is not believed.
 		wrong := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), Address: me.Address}
-		other := d.stranger(me.ID, wrong)
-		if _, err := other.Connect(t.Context(), me.Address, transport.ProtocolRaft); !errors.Is(err,
-			transport.ErrNotMember) {
+
+		_, err := d.stranger(me.ID, wrong).Connect(t.Context(), me.Address, transport.ProtocolRaft)
+		if !errors.Is(err, transport.ErrNotMember) {
 			t.Errorf("a member at the wrong address: %v", err)
 		}
 	})

@@ -99,6 +99,17 @@ func (g *group) hasOtherVoter() bool {
 	return len(others) > 0
 }
 
+// others returns the other members.
+func (g *group) others() (others []Member) {
+	for _, m := range g.servers() {
+		if m.ID != g.cfg.Node {
+			others = append(others, m.Member)
+		}
+	}
+
+	return others
+}
+
 // isLeader is whether Raft says so; no before it runs.
 func (g *group) isLeader() bool {
 	r := g.running.Load()
@@ -193,15 +204,15 @@ func (g *group) votes(id spiffeid.ID) bool {
 // together with this one.
 func (g *group) voters() (others []Member, majority int) {
 	all := 0
-	for _, server := range g.raft.GetConfiguration().Configuration().Servers {
-		if server.Suffrage != raft.Voter {
+	for _, m := range g.servers() {
+		if !m.voter {
 			continue
 		}
 
 		all++
 
-		if id, err := spiffeid.FromString(string(server.ID)); err == nil && id != g.cfg.Node {
-			others = append(others, Member{ID: id, Address: string(server.Address)})
+		if m.ID != g.cfg.Node {
+			others = append(others, m.Member)
 		}
 	}
 

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,10 +65,7 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 		return id, answer, fmt.Errorf("%s answered %s", address, resp.Status)
 	}
 
-	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
-	if err == nil {
-		err = message.Unmarshal(data, &answer)
-	}
+	err = readMessage(resp.Body, &answer)
 
 	// The certificate names the node, because an answer could name another one.
 	id, _ = transport.PeerID(resp.TLS)

@@ -210,21 +210,14 @@ func (l *Leader) prepareTerm() error {
 
 // tendMembers removes stale and dead members, and negotiates versions.
 func (l *Leader) tendMembers() {
-	ticker := time.NewTicker(l.cfg.Timing.Sweep)
-	defer ticker.Stop()
+	led := time.Now()
 
-	for led := time.Now(); ; {
-		select {
-		case <-ticker.C:
-		case <-l.over.Done():
-			return
-		}
-
+	every(l.over, l.cfg.Timing.Sweep, func() {
 		l.operator.removeStale(l.over)
 		l.operator.removeUnanswered()
 		l.operator.removeDead(led)
 		l.negotiator.negotiate(l.over)
-	}
+	})
 }
 
 // tendGrants decides grants when asked to, and replaces the domain's rules by this member's.

@@ -250,19 +250,10 @@ const (
 
 // run completes this copy of the log at hand, and of those that ended: with the entries on disk, or from other members.
 func (l *Ledger) run() {
-	ticker := time.NewTicker(mendEvery)
-	defer ticker.Stop()
-
 	// Each log has a pause of its own, and so has trace: a former log may be lost on all members.
 	pauses := map[uint64]mendPause{}
 
-	for {
-		select {
-		case <-ticker.C:
-		case <-l.member.life.closing.Done():
-			return
-		}
-
+	every(l.member.life.closing, mendEvery, func() {
 		present, _ := l.Tree()
 		l.paced(pauses, 0, "former ledgers", mendFormer, func() error { return l.trace(present) })
 
@@ -278,7 +269,7 @@ func (l *Ledger) run() {
 		if l.traced == present || len(pauses) > 0 {
 			l.asked.Store(present)
 		}
-	}
+	})
 }
 
 // The longest pauses, in doublings of mendEvery: about a minute for the log at hand, because a member that has the
@@ -387,12 +378,7 @@ func (l *Ledger) startOf(epoch uint64) (*ledger.Start, error) {
 // others returns the other members. Their order is random, so that a member that never answers holds up only some of
 // the rounds.
 func (l *Ledger) others() (others []Member) {
-	for _, m := range l.member.group.servers() {
-		if m.ID != l.member.cfg.Node {
-			others = append(others, m.Member)
-		}
-	}
-
+	others = l.member.group.others()
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 
 	return others

@@ -19,52 +19,24 @@ const compareEvery = 5 * time.Second
 type ledgerComparer struct {
 	member *member
 	logs   *Ledger
-	next   int // of the other members, in turn
 
 	epoch, agreed uint64 // the largest size of the epoch's log at which a member has agreed
 }
 
 func (c *ledgerComparer) run() {
-	ticker := time.NewTicker(compareEvery)
-	defer ticker.Stop()
-
 	var last ledger.Tree
 
-	for {
-		select {
-		case <-ticker.C:
-		case <-c.member.life.closing.Done():
-			return
-		}
-
-		if _, tree := c.logs.Tree(); tree == last {
-			continue
-		} else if c.compare() {
+	every(c.member.life.closing, compareEvery, func() {
+		if _, tree := c.logs.Tree(); tree != last && c.compare() {
 			last = tree
 		}
-	}
+	})
 }
 
-// others returns the other members, from another one on each time.
-func (c *ledgerComparer) others() (others []Member) {
-	for _, m := range c.member.group.servers() {
-		if m.ID != c.member.cfg.Node {
-			others = append(others, m.Member)
-		}
-	}
-
-	if len(others) > 0 {
-		c.next = (c.next + 1) % len(others)
-		others = append(others[c.next:], others[:c.next]...)
-	}
-
-	return others
-}
-
-// compare asks the next member for its tree, and all of them if that is another one. It reports whether
+// compare asks one member for its tree, and all of them if that is another one. It reports whether
 // this member's was compared.
 func (c *ledgerComparer) compare() bool {
-	others := c.others()
+	others := c.logs.others()
 	for i, to := range others {
 		switch same, err := c.agrees(to); {
 		case err != nil:

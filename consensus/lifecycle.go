@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A lifecycle is the life of a member: it ends all waiting when the member is closed, and
@@ -40,6 +41,21 @@ func (l *lifecycle) failure() error {
 	}
 
 	return nil
+}
+
+// every takes a step at intervals, until ctx ends.
+func every(ctx context.Context, interval time.Duration, step func()) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+
+	for {
+		select {
+		case <-ticker.C:
+			step()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func signal(holdsOne chan<- struct{}) {

@@ -365,61 +365,26 @@ func (s *Store) handler() http.Handler {
 		signal(leader.proposer.commits.awaited)
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
-	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.VouchRequest
-		if s.messenger.receive(w, r, true, &request) {
-			member, _ := s.group.server(request.ID)
-			s.messenger.answer(w, &message.VouchAnswer{Member: member.voter})
-		}
-	})
-	mux.HandleFunc("POST "+decisionPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.DecisionRequest
-		if s.messenger.receive(w, r, true, &request) {
-			s.messenger.answer(w, s.inspector.answerDecision(&request))
-		}
-	})
-	mux.HandleFunc("POST "+commandPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.CommandRequest
-		if s.messenger.receive(w, r, true, &request) {
-			s.messenger.answer(w, s.inspector.answerCommand(&request))
-		}
-	})
-	mux.HandleFunc("POST "+entriesPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.EntriesRequest
-		if s.messenger.receive(w, r, true, &request) {
-			s.messenger.answer(w, s.Logs.answer(&request))
-		}
-	})
-	mux.HandleFunc("POST "+rootPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.RootRequest
-		if s.messenger.receive(w, r, true, &request) {
-			s.messenger.answer(w, s.comparer.answer(&request))
-		}
-	})
-	mux.HandleFunc("POST "+statementsPath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.StatementsRequest
-		if s.messenger.receive(w, r, true, &request) {
-			s.messenger.answer(w, s.statements.answer(&request))
-		}
-	})
-	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
-		var request message.Aside
-		if s.messenger.receive(w, r, s.IsLeader() && s.cfg.Aside != nil, &request) {
-			s.messenger.answer(w, &message.Aside{Text: s.cfg.Aside(request.Text)})
-		}
-	})
-	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.messenger.receive(w, r, s.IsLeader(), &message.ContactsRequest{}) {
-			s.messenger.answer(w, s.peers.answerContacts())
-		}
-	})
 	mux.HandleFunc("POST "+restorePath, s.restorer.takeBackup)
-	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.messenger.receive(w, r, true, &message.TermRequest{}) {
-			s.messenger.answer(w, &message.TermAnswer{Term: s.group.raft.CurrentTerm(),
-				Unable: s.life.failure() != nil || s.diskWatch.hanging() > 0, Process: s.group.process})
-		}
+	route(&s.messenger, mux, contactsPath, s.IsLeader, s.peers.answerContacts)
+	route(&s.messenger, mux, asidePath, func() bool { return s.IsLeader() && s.cfg.Aside != nil },
+		func(question *message.Aside) *message.Aside { return &message.Aside{Text: s.cfg.Aside(question.Text)} })
+
+	always := func() bool { return true }
+	route(&s.messenger, mux, decisionPath, always, s.inspector.answerDecision)
+	route(&s.messenger, mux, commandPath, always, s.inspector.answerCommand)
+	route(&s.messenger, mux, entriesPath, always, s.Logs.answer)
+	route(&s.messenger, mux, rootPath, always, s.comparer.answer)
+	route(&s.messenger, mux, statementsPath, always, s.statements.answer)
+	route(&s.messenger, mux, vouchPath, always, func(request *message.VouchRequest) *message.VouchAnswer {
+		member, _ := s.group.server(request.ID)
+		return &message.VouchAnswer{Member: member.voter}
 	})
+	route(&s.messenger, mux, termPath, always, func(*message.TermRequest) *message.TermAnswer {
+		return &message.TermAnswer{Term: s.group.raft.CurrentTerm(),
+			Unable: s.life.failure() != nil || s.diskWatch.hanging() > 0, Process: s.group.process}
+	})
+
 	routes := httpproblem.Routes(mux, s.cfg.API)
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -85,12 +85,7 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 
 	switch resp.StatusCode {
 	case http.StatusOK:
-		data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
-		if err == nil {
-			err = message.Unmarshal(data, answer)
-		}
-
-		if err != nil {
+		if err := readMessage(resp.Body, answer); err != nil {
 			return message.Unknown(err)
 		}
 
@@ -103,6 +98,18 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 	return fmt.Errorf("%w: member %s answered %s", message.ErrNotLeader, to.ID, resp.Status)
 }
 
+// askEach asks members at the same time, and returns a channel that gets the answer of each.
+func askEach[A any](m *member, members []Member, question func(Member) A) <-chan A {
+	// The buffer has room for all, so that answers for which nobody waits any more block no goroutine.
+	answers := make(chan A, len(members))
+
+	for _, to := range members {
+		m.life.loops.Go(func() { answers <- question(to) })
+	}
+
+	return answers
+}
+
 // receive reads a message, if leads is true; otherwise it refuses it.
 func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, question message.Message) bool {
 	if !leads {
@@ -110,17 +117,35 @@ func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, 
 		return false
 	}
 
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, message.MaxBody))
-	if err == nil {
-		err = message.Unmarshal(data, question)
-	}
-
-	if err != nil {
+	if err := readMessage(http.MaxBytesReader(w, r.Body, message.MaxBody), question); err != nil {
 		m.refuse(w, directory.Refuse(directory.BadRequest, "malformed message from a member: %w", err))
 		return false
 	}
 
 	return true
+}
+
+// route has the messages to a path answered, while this member may answer them.
+func route[Q any, M interface {
+	*Q
+	message.Message
+}, A message.Message](m *messenger, mux *http.ServeMux, path string, mayAnswer func() bool, answer func(M) A) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		request := M(new(Q))
+		if m.receive(w, r, mayAnswer(), request) {
+			m.answer(w, answer(request))
+		}
+	})
+}
+
+// readMessage reads a message of a member.
+func readMessage(r io.Reader, into message.Message) error {
+	data, err := io.ReadAll(io.LimitReader(r, message.MaxBody))
+	if err != nil {
+		return err
+	}
+
+	return message.Unmarshal(data, into)
 }
 
 // refuse answers a member with err's problem.

@@ -366,21 +366,20 @@ func (o *operator) ask(ctx context.Context, voters []Member, enough int) (there 
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 
-	// The buffer has room for all, because late answers must not block their goroutines.
-	answers := make(chan Member, len(voters))
+	answers := askEach(o.member, voters, func(m Member) Member {
+		if m.ID == o.cfg.Node || o.answers(ctx, m) {
+			return m
+		}
 
-	for _, m := range voters {
-		o.life.loops.Go(func() {
-			if m.ID == o.cfg.Node || o.answers(ctx, m) {
-				answers <- m
-			}
-		})
-	}
+		return Member{}
+	})
 
 	for len(there) < enough {
 		select {
 		case m := <-answers:
-			there = append(there, m)
+			if m != (Member{}) {
+				there = append(there, m)
+			}
 		case <-ctx.Done():
 			return there
 		}

@@ -20,7 +20,8 @@ type peers struct {
 	terms *terms
 }
 
-// AskLeader asks the leader for an answer of its Config.Aside.
+// AskLeader asks the leader for an answer of its Config.Aside. Question and answer have at most
+// 512 KiB. It fails with Unavailable if no other member leads and answers.
 func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
 	leader, ok := p.group.leader()
 	if !ok || leader.ID == p.cfg.Node {
@@ -142,7 +143,7 @@ func (p *peers) MustVote() error {
 }
 
 // answerContacts answers a follower, by this leader's own count of time, because clocks differ.
-func (p *peers) answerContacts() *message.ContactsAnswer {
+func (p *peers) answerContacts(*message.ContactsRequest) *message.ContactsAnswer {
 	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}, States: map[spiffeid.ID]string{},
 		Duplicates: map[spiffeid.ID]string{}}
 	for _, m := range p.group.servers() {
@@ -177,18 +178,14 @@ func (p *peers) confirmed(from spiffeid.ID, ask *message.DecisionRequest,
 
 	voters, _ := p.group.voters()
 	others := slices.DeleteFunc(voters, func(m Member) bool { return m.ID == from })
-	answers := make(chan *message.DecisionAnswer, len(others))
+	answers := askEach(p.member, others, func(m Member) *message.DecisionAnswer {
+		answer := &message.DecisionAnswer{}
+		if p.messenger.post(ctx, m, decisionPath, ask, answer) != nil {
+			return nil
+		}
 
-	for _, m := range others {
-		p.life.loops.Go(func() {
-			answer := &message.DecisionAnswer{}
-			if p.messenger.post(ctx, m, decisionPath, ask, answer) != nil {
-				answer = nil
-			}
-
-			answers <- answer
-		})
-	}
+		return answer
+	})
 
 	silent := true
 
@@ -211,20 +208,12 @@ func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout/2)
 	defer cancel()
 
-	var others []server
-	for _, m := range p.group.servers() {
-		if m.voter && m.ID != p.cfg.Node {
-			others = append(others, m)
-		}
-	}
+	others, _ := p.group.voters()
+	answers := askEach(p.member, others, func(m Member) bool {
+		var answer message.VouchAnswer
 
-	answers := make(chan bool, len(others))
-	for _, m := range others {
-		p.life.loops.Go(func() {
-			var a message.VouchAnswer
-			answers <- p.messenger.post(ctx, m.Member, vouchPath, &message.VouchRequest{ID: id}, &a) == nil && a.Member
-		})
-	}
+		return p.messenger.post(ctx, m, vouchPath, &message.VouchRequest{ID: id}, &answer) == nil && answer.Member
+	})
 
 	for range others {
 		if <-answers {

@@ -483,14 +483,13 @@ func (r *Replica) Format(structure signed.Structure) uint { return r.Written().F
 // attested, and while a restored history has no epoch of its own: nothing is signed
 // then (rule P1). It must not be modified.
 func (r *Replica) KeyDocument() *signed.KeyDocument {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	return ask(r, func(s *state.State) *signed.KeyDocument {
+		if s.History().Sealed() != "" {
+			return nil
+		}
 
-	if r.state.History().Sealed() != "" {
-		return nil
-	}
-
-	return r.state.Keys().Document()
+		return s.Keys().Document()
+	})
 }
 
 // Ledger returns the size and root of the domain's Merkle log as applied here.

@@ -462,12 +462,7 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Read
 
 	var answer message.RestoreAnswer
 
-	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
-	if err == nil {
-		err = message.Unmarshal(data, &answer)
-	}
-
-	switch {
+	switch err := readMessage(resp.Body, &answer); {
 	case err != nil:
 		return done, restoreUnknown(err)
 	case answer.Err() != nil:

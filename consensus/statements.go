@@ -60,22 +60,13 @@ func (k *statementKeeper) shrink(now time.Time) error {
 }
 
 func (k *statementKeeper) run() {
-	ticker := time.NewTicker(mendEvery)
-	defer ticker.Stop()
-
 	var (
 		pruned  time.Time
 		wait    int
 		failing bool
 	)
 
-	for {
-		select {
-		case <-ticker.C:
-		case <-k.member.life.closing.Done():
-			return
-		}
-
+	every(k.member.life.closing, mendEvery, func() {
 		kept := k.member.replica.history
 
 		// A failure is logged once, and not each second while the disk is full.
@@ -104,7 +95,7 @@ func (k *statementKeeper) run() {
 				k.member.log.Error("old statements can't be pruned", "err", err)
 			}
 		}
-	}
+	})
 }
 
 // copyAll copies the history of a member that has all of it, or those of all others: after the restore of a
@@ -115,12 +106,8 @@ func (k *statementKeeper) copyAll() error {
 		whole bool
 	)
 
-	for _, to := range k.member.group.servers() {
-		if to.ID == k.member.cfg.Node {
-			continue
-		}
-
-		lacks, err := k.copyFrom(to.Member)
+	for _, to := range k.logs.others() {
+		lacks, err := k.copyFrom(to)
 		if err == nil && !lacks {
 			errs, whole = nil, true
 			break

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -31,6 +30,10 @@ var ErrDamaged = disk.ErrDamaged
 type Store struct {
 	*member
 	*Replica
+	peers
+	diskWatch
+	reader
+	restorer
 
 	// Logs are this member's copies of the domain's ledgers.
 	Logs Ledger
@@ -38,17 +41,13 @@ type Store struct {
 	clocks *clocks
 	terms  *terms
 
-	peers      peers
 	inspector  inspector
-	diskWatch  diskWatch
 	forwarder  forwarder
 	writes     writeServer
 	follower   follower
 	sweeper    sweeper
 	statements statementKeeper
 	comparer   ledgerComparer
-	reader     reader
-	restorer   restorer
 	joins      admitter
 	joiner     joiner
 
@@ -492,45 +491,3 @@ func (s *Store) Leader() (spiffeid.ID, bool) { return s.group.Leader() }
 
 // IsLeader reports whether this member leads and is ready to.
 func (s *Store) IsLeader() bool { return s.terms.leader() != nil }
-
-// Heard returns how long ago the leader was last in contact; 0 on the leader itself, unless
-// its disk hangs: then the others have elected another by now.
-func (s *Store) Heard() time.Duration { return s.diskWatch.Heard() }
-
-// HeldBack returns the structures that the domain writes in a lower format than its
-// members read, because that peer reads no higher one or isn't known to.
-func (s *Store) HeldBack(peer spiffeid.TrustDomain) []signed.Structure {
-	return s.member.HeldBack(peer)
-}
-
-// RaftPeers returns the domain's members, with the last contact that this member knows.
-func (s *Store) RaftPeers() []RaftPeer { return s.peers.RaftPeers() }
-
-// Contacts is RaftPeers with the leader's last contacts, if it answers in time.
-func (s *Store) Contacts() []RaftPeer { return s.peers.Contacts() }
-
-// MustVote returns directory.NotVoter with the voters' URLs if this member has no vote, and nil otherwise.
-func (s *Store) MustVote() error { return s.peers.MustVote() }
-
-// Siblings returns the base URLs of the other members' directories, as far as known.
-func (s *Store) Siblings() []string { return s.peers.Siblings() }
-
-// AskLeader asks the leader for an answer of its Config.Aside. Question and answer have at most
-// 512 KiB. It fails with Unavailable if no other member leads and answers.
-func (s *Store) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
-	return s.peers.AskLeader(ctx, question)
-}
-
-// Linearize returns nil once this member shows all changes that any member acknowledged before
-// the call: a read of the index after it is linearizable.
-func (s *Store) Linearize(ctx context.Context) error { return s.reader.Linearize(ctx) }
-
-// Backup writes a backup of the domain to w: all changes that any member acknowledged before
-// the call. It fails with Unavailable if no majority confirms that.
-func (s *Store) Backup(ctx context.Context, w io.Writer) error { return s.restorer.Backup(ctx, w) }
-
-// Restore replaces the domain's registrations by those of a backup, on all members, and
-// begins a new epoch (rules P1, P2). See RestoreOptions.
-func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (message.Restored, error) {
-	return s.restorer.Restore(ctx, backup, o)
-}

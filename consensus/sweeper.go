@@ -147,17 +147,7 @@ func (l *Leader) pinAuthorities(ctx context.Context) {
 // run checks the expiry queue on every member, and as the leader proposes the changes that are
 // due.
 func (s *sweeper) run() {
-	ticker := time.NewTicker(s.cfg.Timing.Sweep)
-	defer ticker.Stop()
-
-	for {
-		select {
-		case <-ticker.C:
-			s.sweep()
-		case <-s.life.closing.Done():
-			return
-		}
-	}
+	every(s.life.closing, s.cfg.Timing.Sweep, s.sweep)
 }
 
 // reissueAfter is how long before the key document's end the leader issues the
