@@ -77,16 +77,10 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 
 	var writers sync.WaitGroup
 	for _, name := range []string{"a", "b"} {
-		writers.Go(func() { w.run(writing, name, func() []*apiclient.Client { return []*apiclient.Client{ada} }) })
+		writers.Go(func() { w.run(writing, name, ada) })
 	}
 
-	p.eventually(30*time.Second, "agents have registered", func() error {
-		if w.count.Load() < 50 {
-			return errors.New("too few yet")
-		}
-
-		return nil
-	})
+	w.more(t, 50)
 	p.kill(victim)
 	stop()
 	writers.Wait()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // The built program authenticates to a node with an SVID of a Workload API, with a
@@ -33,7 +35,7 @@ func TestProgramAuthenticates(t *testing.T) {
 	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
 	l.cfg.Callers.Addresses = []string{address}
 	s.must(l.start(t.Context()))
-	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	launch.Eventually(l, "the node is ready", func() error { return l.node.Ready() })
 	a := newAgent(t, s, "agent.sock")
 	i.write("agent.json", []byte(`{"base":"https://agents.example/one"}`))
 	i.write("bundle.pem", l.bundle(s))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // roster runs the program as an operator of a domain, and returns its output and exit
@@ -105,141 +105,30 @@ log: {format: text}
 type writer struct {
 	acknowledged sync.Map
 	count        atomic.Int64
-	failed       atomic.Pointer[error] // by a node that was to be there
 }
 
-func (w *writer) run(ctx context.Context, name string, clients func() []*apiclient.Client) {
+func (w *writer) run(ctx context.Context, name string, clients ...*apiclient.Client) {
 	for i := 0; ctx.Err() == nil; i++ {
-		all := clients()
 		agent := fmt.Sprintf("kept-%s-%d", name, i)
 
-		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`),
-			apiclient.RegisterOptions{Lifetime: time.Hour})
-		if err == nil {
+		if _, err := clients[i%len(clients)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`),
+			apiclient.RegisterOptions{Lifetime: time.Hour}); err == nil {
 			w.acknowledged.Store(agent, true)
 			w.count.Add(1)
-		} else if ctx.Err() == nil {
-			w.failed.CompareAndSwap(nil, &err)
 		}
 	}
 }
 
-// The life of a domain, as its operator lives it: it grows from three nodes to
-// five, its leader hands over and is killed, one node leaves and one that is dead
-// is taken out, while agents register all the time.
-func TestADomainsNodesComeAndGo(t *testing.T) {
-	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
-	ctx, cancel := context.WithCancel(t.Context())
+// more waits until so many more agents were registered.
+func (w *writer) more(t *testing.T, many int64) {
+	t.Helper()
 
-	var (
-		w  writer
-		mu sync.Mutex
-	)
-	steady := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada")}
-	clients := func() []*apiclient.Client { mu.Lock(); defer mu.Unlock(); return steady }
-
-	var writers sync.WaitGroup
-	defer writers.Wait()
-	defer cancel()
-
-	for i := range 4 {
-		writers.Go(func() { w.run(ctx, fmt.Sprint(i), clients) })
-	}
-
-	more := func() {
-		t.Helper()
-		until := w.count.Load() + 20
-		p.eventually(20*time.Second, "agents can register", func() error {
-			if n := w.count.Load(); n < until {
-				return fmt.Errorf("%d acknowledged", n)
-			}
-
-			return nil
-		})
-	}
-	more()
-
-	// Two more: one that votes, and one that only reads.
-	for _, as := range []string{"", "voter: false"} {
-		i := p.plan(0, as)
-
-		id := p.Domains[0].Nodes[i].ID
-		if out, code := p.roster(0, 0, "raft", "admit", "spiffe://beta.test/roster/node/1"); code == 0 ||
-			!strings.Contains(out, "not under spiffe://alpha.test/roster/node/") {
-			t.Errorf("another domain's node: exit code %d\n%s", code, out)
-		}
-
-		p.must(0, 1, "raft", "admit", id)
-		p.restart(p.Domains[0].Nodes[i])
-		p.eventually(20*time.Second, id+" has joined as configured", func() error {
-			for _, peer := range p.raft(0, 0).Peers {
-				if peer.ID == id && peer.Voter == (as == "") && peer.API != "" {
-					return nil
-				}
-			}
-
-			return errors.New("it is not")
-		})
-		more()
-	}
-
-	reader := p.Domains[0].Nodes[4]
-	if out, code := p.roster(0, 0, "raft", "transfer", reader.ID); code != 5 {
-		t.Errorf("the leadership for a reader: exit code %d\n%s", code, out)
-	}
-
-	// The leadership goes round, and no write fails.
-	for i := range 4 {
-		if p.leader(0).ID != p.Domains[0].Nodes[i].ID {
-			p.must(0, i, "raft", "transfer", fmt.Sprint(i+1))
-		}
-
-		more()
-	}
-
-	if err := w.failed.Load(); err != nil {
-		t.Errorf("a write failed: %v", *err)
-	}
-
-	// The leader, which is the third now, is killed and taken out.
-	p.must(0, 0, "raft", "transfer", "3")
-	p.kill(p.Domains[0].Nodes[2])
-	more()
-	p.must(0, 1, "raft", "remove", "3")
-	more()
-
-	if out, code := p.roster(0, 0, "raft", "remove", "3"); code != 3 {
-		t.Errorf("removed twice: exit code %d\n%s", code, out)
-	}
-
-	// The reader takes no operator's changes and names the voters. Removed, it is not ready.
-	if out, code := p.roster(0, 4, "raft", "leave"); code != 6 || !strings.Contains(out, p.Domains[0].Nodes[0].API) {
-		t.Errorf("asked of a reader: exit code %d\n%s", code, out)
-	}
-
-	p.must(0, 0, "raft", "remove", "5")
-	p.eventually(10*time.Second, "the one that left is not ready", func() error {
-		if ready(reader) == nil {
-			return errors.New("it is ready")
+	until := w.count.Load() + many
+	launch.Eventually(t, "agents can register", func() error {
+		if n := w.count.Load(); n < until {
+			return fmt.Errorf("%d acknowledged, want %d", n, until)
 		}
 
 		return nil
 	})
-
-	if n := len(p.raft(0, 0).Peers); n != 3 {
-		t.Errorf("the domain has %d nodes, want three", n)
-	}
-
-	w.failed.Store(nil)
-	more()
-	cancel()
-	writers.Wait()
-	t.Logf("%d acknowledged", w.count.Load())
-
-	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
-		p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
-		p.eventually(20*time.Second, "everything acknowledged is visible", func() error {
-			return shows(t, at, &w.acknowledged)
-		})
-	}
 }

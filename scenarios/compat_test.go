@@ -23,6 +23,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A release is a build of the program that plays the release before this one, or
@@ -146,7 +147,7 @@ func (p *processes) ended(n dev.Node) {
 		delete(p.started, n.ID)
 		p.await(process)
 	} else { // roster dev, whose child it is, takes its exit status
-		p.eventually(30*time.Second, n.ID+" has stopped", func() error {
+		p.eventually(n.ID+" has stopped", func() error {
 			if err := syscall.Kill(n.PID, 0); !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("process %d still runs: %w", n.PID, err)
 			}
@@ -223,7 +224,7 @@ func (w *compatWriter) await(more int64) {
 	w.p.t.Helper()
 
 	until := w.count.Load() + more
-	w.p.eventually(30*time.Second, "agents can register", func() error {
+	w.p.eventually("agents can register", func() error {
 		if n := w.count.Load(); n < until {
 			return fmt.Errorf("%d acknowledged, want %d", n, until)
 		}
@@ -346,7 +347,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	// Without the peering no domain holds format 2 back. From then on a node of the
 	// previous release is refused with both numbers, and its disk doesn't change.
 	p.must(0, 0, "peer", "remove", beta.TrustDomain)
-	p.eventually(time.Minute, "alpha writes format 2", func() error {
+	p.eventually("alpha writes format 2", func() error {
 		location := p.register(0, 1, "newer")
 		if got := p.statementFormat(0, 1, location); got != 2 {
 			return fmt.Errorf("alpha writes format %d", got)
@@ -366,7 +367,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	p.must(0, 0, "peer", "accept", token)
 	p.must(0, 0, "peer", "export", beta.TrustDomain)
 	p.must(1, 0, "peer", "export", alpha.TrustDomain)
-	p.eventually(time.Minute, "alpha writes format 1 again", func() error {
+	p.eventually("alpha writes format 1 again", func() error {
 		location := p.register(0, 2, "plain-again")
 		if got := p.statementFormat(0, 2, location); got != 1 {
 			return fmt.Errorf("alpha writes format %d", got)
@@ -387,7 +388,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	// Each node of beta shows all of it as soon as it reads it.
 	for i, n := range beta.Nodes {
 		p.upgrade(n, next)
-		p.eventually(30*time.Second, n.ID+" opens the records that it kept", func() error {
+		p.eventually(n.ID+" opens the records that it kept", func() error {
 			return p.finds(1, i, "newer")
 		})
 		writers[1].await(20)
@@ -395,7 +396,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	}
 
 	for domain := range p.Domains {
-		p.eventually(time.Minute, "format 2 is in force everywhere", func() error {
+		p.eventually("format 2 is in force everywhere", func() error {
 			location := p.register(domain, 0, fmt.Sprint("newest-", domain))
 			if got := p.statementFormat(domain, 0, location); got != 2 {
 				return fmt.Errorf("%s writes format %d", p.Domains[domain].TrustDomain, got)
@@ -415,7 +416,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		for domain := range p.Domains {
 			for n := range p.Domains[domain].Nodes {
 				at := p.client(domain, n, w.who)
-				p.eventually(30*time.Second, "everything acknowledged is visible", func() error {
+				p.eventually("everything acknowledged is visible", func() error {
 					return shows(t, at, &w.acknowledged)
 				})
 			}
@@ -443,7 +444,7 @@ func (p *processes) crosses(from int, name string, to int) {
 	p.t.Helper()
 
 	for n := range p.Domains[to].Nodes {
-		p.eventually(30*time.Second, name+" crosses", func() error { return p.findsOf(to, n, from, name) })
+		p.eventually(name+" crosses", func() error { return p.findsOf(to, n, from, name) })
 	}
 }
 
@@ -475,7 +476,7 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release, inForce .
 
 	p.stop(n)
 	p.release(n.ID)
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), launch.Patience)
 	defer cancel()
 
 	out, err := exec.CommandContext(ctx, previous.path, "serve", "--config", n.Config).CombinedOutput()
@@ -515,7 +516,7 @@ func (p *processes) says(domain int, peer, want string) {
 	p.t.Helper()
 
 	for n := range p.Domains[domain].Nodes {
-		p.eventually(30*time.Second, fmt.Sprintf("node %d says %s", n+1, want), func() error {
+		p.eventually(fmt.Sprintf("node %d says %s", n+1, want), func() error {
 			if out := p.must(domain, n, "peer", "show", peer, "-o", "json"); !strings.Contains(out, want) {
 				return errors.New(out)
 			}
@@ -563,7 +564,7 @@ func (p *processes) honest(domain int) {
 func (p *processes) equalLedgers(domain int) {
 	p.t.Helper()
 
-	p.eventually(30*time.Second, "the members have applied the same", func() error {
+	p.eventually("the members have applied the same", func() error {
 		at, size, root := p.ledger(domain, 0)
 		for n := range p.Domains[domain].Nodes {
 			gotAt, gotSize, gotRoot := p.ledger(domain, n)

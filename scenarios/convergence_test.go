@@ -14,17 +14,27 @@ var lossy = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond
 
 // A change is known everywhere in a moment: ten domains of three nodes (three
 // of one but in the long run), a registration at one of them, and all the others show
-// it, where the network is well and where it loses every twentieth segment. The
-// time is the network's and the protocol's own: a bubble does not count the
-// processor's.
+// it with all of its provenance, with and without gossip, where the network is well and
+// where it loses every twentieth segment. The time is the network's and the protocol's
+// own: a bubble does not count the processor's.
 //
-// Requirement: MESH-011
+// Requirement: MESH-001, MESH-011
 func TestAChangeConvergesQuickly(t *testing.T) {
-	runStory(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan})
-		spread(m, "well", wan, time.Second)
-		spread(m, "lossy", lossy, 5*time.Second)
-	})
+	for _, noGossip := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gossip %v", !noGossip), func(t *testing.T) {
+			runStory(t, 1, func(t *testing.T, seed uint64) {
+				m := mesh.Start(t, mesh.Options{
+					Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan, NoGossip: noGossip,
+				})
+				spread(m, "well", wan, time.Second)
+				spread(m, "lossy", lossy, 5*time.Second)
+
+				if err := m.Equal(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // spread registers agents at one domain after another, and holds how long the

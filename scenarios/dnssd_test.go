@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/dnssd"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -89,7 +88,7 @@ func (c *cable) command(end int, args ...string) *exec.Cmd {
 
 // serve runs a node of a domain of its own at the first end until stop is called,
 // with DNS-SD as given, and waits until it is ready.
-func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stderr *bytes.Buffer) {
+func (c *cable) serve(program string, announced dnssd.Config) (stop func(), running *launch.Process) {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	td := spiffeid.RequireTrustDomainFromString("alpha.test")
@@ -121,143 +120,25 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	file := filepath.Join(dir, "node.yaml")
 	check(os.WriteFile(file, text, 0o600))
 
-	stderr = &bytes.Buffer{}
-	cmd := c.command(0, program, "serve", "--config", file)
-	cmd.Stderr = stderr
-	check(cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // ip netns exec becomes the program itself
-		select {
-		case err := <-ended:
-			if err != nil {
-				c.t.Errorf("the node ended with %v: %s", err, stderr)
-			}
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			c.t.Errorf("the node did not end: %v", <-ended)
-		}
-	})
+	node, err := launch.Start(c.command(0, program, "serve", "--config", file)) // ip netns exec becomes the program
+	check(err)
+
+	stop = sync.OnceFunc(func() { check(node.Stop()) })
 	c.t.Cleanup(stop)
 
-	for bound := time.Now().Add(30 * time.Second); ; {
-		if err := c.command(0, "bash", "-c",
-			"exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && "+
-				"grep -q '200 OK' <&3").Run(); err == nil {
-			return stop, stderr
-		}
-
+	launch.Eventually(c.t, "the node is ready", func() error {
 		select {
-		case err := <-ended:
-			ended <- err
-			c.t.Fatalf("the node ended with %v: %s", err, stderr)
-		case <-time.After(100 * time.Millisecond):
+		case <-node.Done():
+			c.t.Fatalf("the node ended: %s", node.Output())
+		default:
 		}
 
-		if time.Now().After(bound) {
-			c.t.Fatalf("the node is not ready: %s", stderr)
-		}
-	}
-}
-
-// browser is a browser of other people's making, python-zeroconf. It asks when it starts, and
-// is then silent for longer than the test. It prints the first service that it hears of.
-const browser = `
-import queue, sys
-from zeroconf import ServiceBrowser, ServiceListener, Zeroconf
-
-heard = queue.Queue()
-
-class Listener(ServiceListener):
-    def add_service(self, zc, kind, name): heard.put(name)
-    def remove_service(self, zc, kind, name): pass
-    def update_service(self, zc, kind, name): pass
-
-zc = Zeroconf(interfaces=[sys.argv[1]])
-ServiceBrowser(zc, "_ad._tcp.local.", Listener(), delay=3600000)
-print("ready", flush=True)
-name = heard.get()
-info = zc.get_service_info("_ad._tcp.local.", name, timeout=1)
-print(name, info.port, info.parsed_addresses()[0], info.properties[b"td"].decode(), flush=True)
-`
-
-// browse starts the browser at the second end. The function that it returns fails unless the
-// browser hears of the node within three seconds of its announcement, of which stderr has the
-// line. Without python-zeroconf it does nothing.
-func (c *cable) browse() (heard func(stderr fmt.Stringer)) {
-	c.t.Helper()
-
-	const python = "/usr/bin/python3" // that of the system's packages
-
-	if err := exec.Command(python, "-c", "import zeroconf").Run(); err != nil {
-		c.t.Log("without python3-zeroconf no other browser listens")
-		return func(fmt.Stringer) {}
-	}
-
-	cmd := c.command(1, python, "-c", browser, c.address(1))
-	out, err1 := cmd.StdoutPipe()
-
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-
-	if err := errors.Join(err1, cmd.Start()); err != nil {
-		c.t.Fatal(err)
-	}
-
-	c.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		return c.command(0, "bash", "-c",
+			"exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && "+
+				"grep -q '200 OK' <&3").Run()
 	})
 
-	type line struct {
-		text string
-		at   time.Time
-	}
-
-	lines := make(chan line, 2)
-
-	go func() {
-		defer close(lines)
-
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			lines <- line{scanner.Text(), time.Now()}
-		}
-	}()
-
-	if ready := <-lines; ready.text != "ready" {
-		c.t.Fatalf("the browser says %q: %s", ready.text, &complaints)
-	}
-
-	return func(stderr fmt.Stringer) {
-		c.t.Helper()
-
-		var got line
-		select {
-		case got = <-lines:
-		case <-time.After(5 * time.Second):
-		}
-
-		if !strings.HasSuffix(got.text, "._ad._tcp.local. 8400 "+c.address(0)+" alpha.test") {
-			c.t.Fatalf("the browser hears %q: %s", got.text, &complaints)
-		}
-
-		var announced struct {
-			Time time.Time `json:"time"`
-		}
-
-		for said := range strings.Lines(stderr.String()) {
-			if strings.Contains(said, "announcing the directory") {
-				if err := json.Unmarshal([]byte(said), &announced); err != nil {
-					c.t.Fatalf("%s: %v", said, err)
-				}
-			}
-		}
-
-		if took := got.at.Sub(announced.Time); announced.Time.IsZero() || took > 3*time.Second {
-			c.t.Errorf("the browser hears of the node %s after its announcement", took)
-		}
-	}
+	return stop, node
 }
 
 // find runs roster find at the second end.
@@ -298,14 +179,11 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 	path, err := program()
 	must(t, err)
 
-	heard := c.browse()
-	stop, stderr := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})
+	stop, running := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})
 
-	heard(stderr)
-
-	got := c.find(path, "--interface", device, "--wait", "3s")
+	got := c.find(path, "--interface", device, "--wait", "10s")
 	if len(got) != 1 {
-		t.Fatalf("found %v; the node says %s", got, stderr)
+		t.Fatalf("found %v; the node says %s", got, running.Output())
 	}
 
 	for member, want := range map[string]any{
@@ -319,8 +197,8 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 
 	stop()
 
-	if strings.Contains(stderr.String(), `"level":"ERROR"`) || strings.Contains(stderr.String(), "[ERR]") {
-		t.Errorf("the node complains: %s", stderr)
+	if said := running.Output(); strings.Contains(said, `"level":"ERROR"`) || strings.Contains(said, "[ERR]") {
+		t.Errorf("the node complains: %s", said)
 	}
 
 	if got := c.find(path, "--wait", "1s"); len(got) != 0 {

@@ -56,7 +56,7 @@ func TestANodeWithAFailingDiskEndsInWords(t *testing.T) {
 		leads bool
 		vote  bool // the node has a vote to save, and no entry
 	}{{"leader", true, false}, {"follower", false, false}, {"voter", false, true}} {
-		p.eventually(time.Minute, "the domain takes a write", func() error { return write("before-" + c.name) })
+		p.eventually("the domain takes a write", func() error { return write("before-" + c.name) })
 
 		status := p.raft(0, 0)
 		i := slices.IndexFunc(nodes, func(n dev.Node) bool { return (n.ID == status.Leader) == c.leads })
@@ -68,7 +68,7 @@ func TestANodeWithAFailingDiskEndsInWords(t *testing.T) {
 
 		leader := nodes[slices.IndexFunc(nodes, func(n dev.Node) bool { return n.ID == status.Leader })]
 		if c.vote {
-			p.eventually(10*time.Second, "strace has it", func() error { return tracedBy(process.PID()) })
+			p.eventually("strace has it", func() error { return tracedBy(process.PID()) })
 			p.kill(leader)
 		}
 
@@ -110,13 +110,13 @@ func TestANodeWithAFailingDiskEndsInWords(t *testing.T) {
 			p.restart(leader)
 		}
 
-		p.eventually(30*time.Second, "the others take a write", func() error { return write("after-" + c.name) })
+		p.eventually("the others take a write", func() error { return write("after-" + c.name) })
 		p.hold(victim)
 		p.restart(victim)
 	}
 
 	for n := range nodes {
-		p.eventually(20*time.Second, "everything acknowledged is there", func() error {
+		p.eventually("everything acknowledged is there", func() error {
 			return shows(t, p.client(0, n, "agent/ada"), &acknowledged)
 		})
 	}

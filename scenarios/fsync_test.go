@@ -59,7 +59,7 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 		p.restart(n)
 
 		for _, c := range []*apiclient.Client{home, peer} {
-			p.eventually(time.Minute, "everything acknowledged is visible", func() error {
+			p.eventually("everything acknowledged is visible", func() error {
 				return shows(t, c, &acknowledged)
 			})
 		}

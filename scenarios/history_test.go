@@ -11,6 +11,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // All nodes of a domain stop, and two disks of three are lost. In whichever order they start, no second
@@ -30,7 +31,7 @@ func TestTwoDisksOfThreeAreLost(t *testing.T) {
 	}
 
 	p.peerSees("kept")
-	p.eventually(20*time.Second, "each node has it on disk", func() error {
+	p.eventually("each node has it on disk", func() error {
 		for i := range nodes {
 			if _, err := p.client(0, i, "agent/ada").GetFresh(t.Context(), "kept",
 				apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
@@ -59,11 +60,11 @@ func TestTwoDisksOfThreeAreLost(t *testing.T) {
 		}
 
 		for _, n := range nodes {
-			p.eventually(30*time.Second, fmt.Sprintf("order %v: %s says what to do", order, n.ID),
+			p.eventually(fmt.Sprintf("order %v: %s says what to do", order, n.ID),
 				func() error { return saysAny("roster snapshot salvage")(n) })
 		}
 
-		p.eventually(20*time.Second, "status says it, too", func() error {
+		p.eventually("status says it, too", func() error {
 			out, _ := p.roster(0, 2, "status")
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), "snapshot salvage") {
 				return errors.New(out)
@@ -104,7 +105,7 @@ func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
 	}
 
 	for _, n := range nodes[:2] {
-		p.eventually(time.Minute, n.ID+" is ready in a new history", func() error { return ready(n) })
+		p.eventually(n.ID+" is ready in a new history", func() error { return ready(n) })
 	}
 
 	p.release(nodes[2].ID)
@@ -115,7 +116,7 @@ func TestALostNodeComesBackWithAnotherHistory(t *testing.T) {
 		if code := back.ExitCode(); code != 1 {
 			t.Errorf("the node with the other history ended with exit code %d, want 1", code)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(launch.Patience):
 		back.Kill()
 		t.Fatalf("the node with the other history goes on:\n%s", last(back.Output(), 20))
 	}
@@ -146,7 +147,7 @@ func (p *processes) peerSees(agent string) {
 	p.t.Helper()
 
 	for i := range p.Domains[1].Nodes {
-		p.eventually(30*time.Second, "the peer sees "+agent, func() error {
+		p.eventually("the peer sees "+agent, func() error {
 			page, err := p.client(1, i, "agent/bob").Lookup(p.t.Context(), apiclient.LookupOptions{Agent: agent})
 			if err == nil && len(page.Agents) != 1 {
 				err = fmt.Errorf("node %d shows %d", i, len(page.Agents))
@@ -194,7 +195,7 @@ func (p *processes) salvage(nodes []dev.Node) {
 	}
 
 	for _, n := range nodes {
-		p.eventually(time.Minute, n.ID+" is ready", func() error { return ready(n) })
+		p.eventually(n.ID+" is ready", func() error { return ready(n) })
 	}
 
 	p.must(0, 0, "snapshot", "restore", backup, "--new-epoch")

@@ -3,13 +3,10 @@ package scenarios
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,22 +16,8 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
-
-// agentOf starts an agent's server, which shows the certificate of one of a domain's
-// identities.
-func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptest.Server {
-	p.t.Helper()
-	pair := p.http(domain, who).Transport.(*http.Transport).TLSClientConfig.Certificates
-	s := httptest.NewUnstartedServer(h)
-	s.TLS = &tls.Config{Certificates: pair, ClientAuth: tls.RequestClientCert}
-	s.EnableHTTP2 = true
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	s.StartTLS()
-	p.t.Cleanup(s.Close)
-
-	return s
-}
 
 // An agent of one domain is invoked through the gateway of a peer, by its current
 // registration. The gateway authenticates as itself and not as the caller. Errors name
@@ -51,7 +34,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		shown atomic.Value
 	)
 	started, ended := make(chan struct{}, 10), make(chan struct{}, 10)
-	agent := p.agentOf(1, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+	agent := launch.Agent(t, &p.Domains[1], "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		calls.Add(1)
 		shown.Store(fmt.Sprint(r.TLS.PeerCertificates[0].URIs[0], r.Header))
@@ -93,7 +76,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		t.Helper()
 		return p.post(0, node, "agent/bob", "/agents/translator/invoke", body, header...)
 	}
-	p.eventually(30*time.Second, "the agent is known in the other domain", func() error {
+	p.eventually("the agent is known in the other domain", func() error {
 		if status, _, body := invoke(0, `{"text": "a"}`); status != http.StatusBadGateway {
 			return fmt.Errorf("%d %s", status, body)
 		}
@@ -103,7 +86,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	register(agent.URL + "/a")
 
 	for node := range 2 { // each follows the other domain by itself
-		p.eventually(30*time.Second, "it is called where it is now", func() error {
+		p.eventually("it is called where it is now", func() error {
 			if status, _, body := invoke(node, `{"text": "a"}`); status != http.StatusOK ||
 				body != `{"text": "canary-output"}` {
 				return fmt.Errorf("%d at node %d: %s", status, node, body)
@@ -202,7 +185,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 		select {
 		case <-ended:
-		case <-time.After(30 * time.Second):
+		case <-time.After(launch.Patience):
 			t.Errorf("the agent was not informed that %s", what)
 		}
 	}

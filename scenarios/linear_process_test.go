@@ -38,7 +38,7 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 
 	more := func(what string) {
 		reads, writes := h.answers()
-		p.eventually(20*time.Second, what, func() error {
+		p.eventually(what, func() error {
 			if r, w := h.answers(); r < reads+20 || w < writes+20 {
 				return fmt.Errorf("%d reads and %d writes were answered", r-reads, w-writes)
 			}
@@ -64,8 +64,8 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 // leader returns the node that leads a domain.
 func (p *processes) leader(domain int) (leader dev.Node) {
 	p.t.Helper()
-	p.eventually(20*time.Second, "there is a leader", func() error {
-		ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
+	p.eventually("there is a leader", func() error {
+		ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
 		defer cancel()
 
 		s, _, err := p.client(domain, 0, "ops/operator").Operator().Raft(ctx)

@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,11 +60,9 @@ func startLitewitness(t *testing.T, program string) (url, vkey string, know func
 	run("ssh-add", "-q", in("key"))
 	fingerprint := strings.Fields(run("ssh-keygen", "-lf", in("key.pub")))[1]
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	held, address := reserved(t)
 
-	address := free.Addr().String()
-	_ = free.Close()
+	t.Cleanup(func() { _ = syscall.Close(held) })
 
 	witness := exec.Command(program, "-name", "witness.example/lite", "-db", in("db"), "-ssh-agent", in("agent"),
 		"-key", fingerprint, "-listen", address)

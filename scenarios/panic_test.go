@@ -120,21 +120,21 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 
 	register("kept-marked-2", "marked")
 
-	p.eventually(30*time.Second, "beta shows everything but those with the marker", func() error {
+	p.eventually("beta shows everything but those with the marker", func() error {
 		return shows(21, 0)
 	})
-	p.eventually(30*time.Second, "beta counts panics", func() error { return contained("record") })
+	p.eventually("beta counts panics", func() error { return contained("record") })
 
 	p.kill(reader)
 	p.restart(reader)
-	p.eventually(30*time.Second, "beta shows them after a restart", func() error { return shows(21, 0) })
-	p.eventually(30*time.Second, "beta counts panics of the start", func() error { return contained("stored") })
+	p.eventually("beta shows them after a restart", func() error { return shows(21, 0) })
+	p.eventually("beta counts panics of the start", func() error { return contained("stored") })
 	register("kept-later", "fine")
-	p.eventually(30*time.Second, "beta follows alpha", func() error { return shows(22, 0) })
+	p.eventually("beta follows alpha", func() error { return shows(22, 0) })
 
 	// The release that has no such mistake.
 	p.kill(reader)
 	p.path = fixed
 	p.restart(reader)
-	p.eventually(30*time.Second, "beta shows all of them", func() error { return shows(22, 2) })
+	p.eventually("beta shows all of them", func() error { return shows(22, 2) })
 }

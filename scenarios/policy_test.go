@@ -38,7 +38,7 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 	peers := func(want int) func() error {
 		return func() error { return count(p.client(1, 0, "agent/ada").Lookup(ctx, planning))(want) }
 	}
-	p.eventually(30*time.Second, "the peer has both", peers(2))
+	p.eventually("the peer has both", peers(2))
 
 	if _, err := eve.Get(ctx, "secret-plan"); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ when { resource.agent like "secret-*" };
 		t.Errorf("its owner: %v", err)
 	}
 
-	p.eventually(30*time.Second, "the peer has the exported registrations", peers(1))
+	p.eventually("the peer has the exported registrations", peers(1))
 
 	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") ||
 		strings.Contains(out, "version 0\n") {
@@ -81,11 +81,11 @@ when { resource.agent like "secret-*" };
 	_, version, _ := strings.Cut(strings.SplitN(p.must(0, 0, "policy", "show"), "\n", 2)[0], "version ")
 
 	lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data)
-	lines = slices.DeleteFunc(lines, func(line trailLine) bool { return line.Phase != "outcome" })
-
-	if last := lines[len(lines)-1]; version == "" || last.Action != "policy.write" || last.Outcome != "ok" ||
-		!strings.HasSuffix(last.Revision, "."+version) {
-		t.Errorf("the trail does not end with the change to version %q: %+v", version, last)
+	if !slices.ContainsFunc(lines, func(l trailLine) bool {
+		return l.Phase == "outcome" && l.Action == "policy.write" && l.Outcome == "ok" &&
+			strings.HasSuffix(l.Revision, "."+version)
+	}) || version == "" {
+		t.Errorf("the trail does not have the change to version %q: %+v", version, lines)
 	}
 
 	p.kill(p.Domains[0].Nodes[0])
@@ -102,7 +102,7 @@ when { resource.agent like "secret-*" };
 		t.Errorf("by the policy that was: %v", err)
 	}
 
-	p.eventually(30*time.Second, "the peer has both again", peers(2))
+	p.eventually("the peer has both again", peers(2))
 }
 
 // noPolicyIsLost has several operators revoke identities at once, and one apply a policy

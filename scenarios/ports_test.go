@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"syscall"
-	"time"
+	"testing"
 
 	"github.com/roster-mesh/roster/node/dev"
 )
@@ -24,7 +24,7 @@ func (p *processes) hold(n dev.Node) {
 		at, err := netip.ParseAddrPort(hostport)
 		must(p.t, err)
 
-		p.eventually(5*time.Second, "the killed node's "+address+" is free", func() error {
+		p.eventually("the killed node's "+address+" is free", func() error {
 			fd, err := bind(at)
 			if err == nil {
 				p.held[n.ID] = append(p.held[n.ID], fd)
@@ -40,18 +40,24 @@ func (p *processes) reserve(id string, many int) (addresses []string) {
 	p.t.Helper()
 
 	for range many {
-		fd, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
-		must(p.t, err)
-
-		p.held[id] = append(p.held[id], fd)
-
-		at, err := syscall.Getsockname(fd)
-		must(p.t, err)
-
-		addresses = append(addresses, fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port))
+		fd, address := reserved(p.t)
+		p.held[id], addresses = append(p.held[id], fd), append(addresses, address)
 	}
 
 	return addresses
+}
+
+// reserved binds a socket to a free port.
+func reserved(t *testing.T) (fd int, address string) {
+	t.Helper()
+
+	fd, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
+	must(t, err)
+
+	at, err := syscall.Getsockname(fd)
+	must(t, err)
+
+	return fd, fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port)
 }
 
 // bind binds a socket and doesn't listen. The kernel no longer assigns the port to

@@ -2,8 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,7 +37,7 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 // admin asks admin listeners on loopback.
-var admin = &http.Client{Timeout: 5 * time.Second}
+var admin = &http.Client{Timeout: 30 * time.Second}
 
 // processes is a development mesh of real processes, sockets and disks.
 type processes struct {
@@ -165,7 +162,7 @@ func (p *processes) restart(n dev.Node) {
 func (p *processes) restartUntil(n dev.Node, condition string, holds func(dev.Node) error) {
 	p.t.Helper()
 	p.serve(n)
-	p.eventually(time.Minute, n.ID+" is "+condition, func() error { return holds(n) })
+	p.eventually(n.ID+" is "+condition, func() error { return holds(n) })
 	p.release(n.ID)
 }
 
@@ -198,57 +195,20 @@ func ready(n dev.Node) error {
 	return nil
 }
 
-// eventually tries every 20 ms until try succeeds or the bound is over.
-func (p *processes) eventually(bound time.Duration, what string, try func() error) {
+func (p *processes) eventually(what string, try func() error) {
 	p.t.Helper()
-
-	deadline := time.Now().Add(bound)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-
-		if time.Now().After(deadline) {
-			p.t.Fatalf("not within %s: %s: %v", bound, what, err)
-		}
-
-		time.Sleep(20 * time.Millisecond)
-	}
+	launch.Eventually(p.t, what, try)
 }
 
 // http returns a client with one of a domain's identities (agent/ada), or an anonymous
 // one.
 func (p *processes) http(domain int, who string) *http.Client {
 	p.t.Helper()
-	d := p.Domains[domain]
 
-	pem, err := os.ReadFile(d.Bundle)
-	must(p.t, err)
+	client := launch.Client(p.t, &p.Domains[domain], who)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(pem)
-
-	for _, id := range d.Identities {
-		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
-			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
-			must(p.t, err)
-
-			config.Certificates = []tls.Certificate{pair}
-		}
-	}
-
-	if len(config.Certificates) == 0 && who != "" {
-		p.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
-	}
-
-	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-	p.t.Cleanup(tr.CloseIdleConnections)
-
-	return &http.Client{Transport: tr, Timeout: 30 * time.Second,
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}}
+	return client
 }
 
 func (p *processes) client(domain, n int, who string) *apiclient.Client {
@@ -288,7 +248,7 @@ func TestScripts(t *testing.T) {
 func (p *processes) summarizer() string {
 	p.t.Helper()
 
-	return p.agentOf(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+	return launch.Agent(p.t, &p.Domains[0], "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		var envelope struct {
 			Agent string
 			Input struct{ Text string }
@@ -321,54 +281,31 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 
 	var (
-		acknowledged sync.Map
-		count        atomic.Int64
-		wg           sync.WaitGroup
+		w       writer
+		writers sync.WaitGroup
 	)
-	for w := range 4 {
+	for i := range 4 {
 		clients := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
 			p.client(0, 2, "agent/ada")}
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				name := fmt.Sprintf("kept-%d-%d", w, i)
-
-				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`),
-					apiclient.RegisterOptions{Lifetime: time.Hour})
-				if err == nil {
-					acknowledged.Store(name, true)
-					count.Add(1)
-				}
-			}
-		})
-	}
-
-	more := func() {
-		until := count.Load() + 20
-		p.eventually(20*time.Second, "agents can register", func() error {
-			if n := count.Load(); n < until {
-				return fmt.Errorf("%d acknowledged", n)
-			}
-
-			return nil
-		})
+		writers.Go(func() { w.run(ctx, fmt.Sprint(i), clients...) })
 	}
 
 	const kills = 6
 	for round := range kills {
-		more()
+		w.more(t, 20)
 		p.kill(nodes[round%3])
-		more()
+		w.more(t, 20)
 		p.restart(nodes[round%3])
 	}
 
 	cancel()
-	wg.Wait()
-	t.Logf("%d acknowledged under %d kills", count.Load(), kills)
+	writers.Wait()
+	t.Logf("%d acknowledged under %d kills", w.count.Load(), kills)
 
 	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
 		p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
-		p.eventually(20*time.Second, "everything acknowledged is visible", func() error {
-			return shows(t, at, &acknowledged)
+		p.eventually("everything acknowledged is visible", func() error {
+			return shows(t, at, &w.acknowledged)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"testing"
@@ -13,34 +12,6 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
-
-// A registration at one domain is visible at every node of every domain within a second,
-// with and without gossip, and with all of its provenance (the harness checks that on
-// every item of every answer).
-//
-// Requirement: MESH-001
-func TestARegistrationReachesEveryDomain(t *testing.T) {
-	for _, noGossip := range []bool{false, true} {
-		t.Run(fmt.Sprintf("gossip %v", !noGossip), func(t *testing.T) {
-			runStory(t, 2, func(t *testing.T, seed uint64) {
-				m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
-				for i := range 5 {
-					for _, d := range m.Domains {
-						a := m.Register(d.Name, fmt.Sprintf("agent-%d", i), 3600)
-						took := m.Eventually(time.Second, a.Name+" of "+d.Name+" is seen everywhere", func() error {
-							return m.Seen(a)
-						})
-						t.Logf("%s of %s was everywhere after %v", a.Name, d.Name, took)
-					}
-				}
-
-				if err := m.Equal(); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
 
 // Each node of an agent's domain makes a staple of it, which is small however many members
 // the domain has and holds for half an hour. A node of another domain refuses to.

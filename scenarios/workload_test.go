@@ -29,6 +29,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/credentials"
 )
@@ -84,21 +85,6 @@ func (l *workloadNode) start(ctx context.Context) error {
 	}
 
 	return err
-}
-
-func (l *workloadNode) eventually(what string, try func() error) {
-	l.Helper()
-
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-
-		if time.Now().After(deadline) {
-			l.Fatalf("not within a minute: %s: %v", what, err)
-		}
-	}
 }
 
 func (l *workloadNode) readyz() string {
@@ -222,7 +208,7 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 	l := newWorkloadNode(t, s)
 	s.must(l.start(t.Context()))
 	a := newAgent(t, s, "agent.sock")
-	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	launch.Eventually(l, "the node is ready", func() error { return l.node.Ready() })
 
 	spoils := []func(*workload.X509SVIDResponse){
 		func(r *workload.X509SVIDResponse) { r.Svids[0].X509Svid = []byte("garbage") },
@@ -275,7 +261,7 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 			t.Fatal("the workload gets no new SVID")
 		}
 
-		l.eventually("the node shows a new SVID", func() error {
+		launch.Eventually(l, "the node shows a new SVID", func() error {
 			serial, err := l.serial()
 			if err != nil || seen[serial] {
 				return fmt.Errorf("%s: %w", serial, err)
@@ -314,7 +300,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
 	go func() { waiting <- l.start(ctx) }()
-	l.eventually("readiness names the pending step", func() error {
+	launch.Eventually(l, "readiness names the pending step", func() error {
 		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") ||
 			!strings.Contains(got, "node.sock") {
 			return errors.New(got)
@@ -330,7 +316,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 
 	l = newWorkloadNode(t, s)
 	go func() { waiting <- l.start(t.Context()) }()
-	l.eventually("it waits", func() error {
+	launch.Eventually(l, "it waits", func() error {
 		if got := l.readyz(); !strings.Contains(got, "waiting") {
 			return errors.New(got)
 		}
@@ -343,7 +329,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	must(t, <-waiting)
 
 	a := newAgent(t, s, "agent.sock")
-	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	launch.Eventually(l, "the node is ready", func() error { return l.node.Ready() })
 	c := l.http(a.source, a.bundles, true)
 	s.must(l.lookup(c, ""))
 
@@ -354,7 +340,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	s.must(l.node.Ready())
 	s.change(func() { s.ttl = 5 * time.Second })
 	k = s.serve("node.sock", "/roster/node/1")
-	l.eventually("it gets a new SVID from the Workload API that came back", func() error {
+	launch.Eventually(l, "it gets a new SVID from the Workload API that came back", func() error {
 		if now, err := l.serial(); err != nil || now == old {
 			return fmt.Errorf("%s: %w", now, err)
 		}
@@ -362,7 +348,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 		return nil
 	})
 	k.close()
-	l.eventually("readiness says that the SVID has ended", func() error {
+	launch.Eventually(l, "readiness says that the SVID has ended", func() error {
 		if got := l.readyz(); !strings.Contains(got, "identity: SVID expired at") ||
 			!strings.Contains(got, "the Workload API at") {
 			return errors.New(got)
@@ -444,7 +430,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	l.cfg.Callers.Addresses = []string{address}
 	s.must(l.start(t.Context()))
 	ada, bob := newAgent(t, s, "agent.sock"), newAgent(t, other, "agent.sock")
-	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	launch.Eventually(l, "the node is ready", func() error { return l.node.Ready() })
 	s.must(l.lookup(l.http(ada.source, ada.bundles, true), ""))
 	federated := l.http(bob.source, ada.bundles, true)
 	s.must(l.lookup(federated, ""))
@@ -457,7 +443,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	}
 
 	nobody := l.http(nil, ada.bundles, true)
-	l.eventually("a JWT-SVID by the bundle's key is taken", func() error { return l.lookup(nobody, token) })
+	launch.Eventually(l, "a JWT-SVID by the bundle's key is taken", func() error { return l.lookup(nobody, token) })
 
 	if token, _, err = ada.source.JWTSVID(t.Context(), "https://elsewhere.test"); err != nil {
 		t.Fatal(err)
@@ -483,7 +469,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) {
 		return prover.Prove(method, target, time.Now())
 	})
-	l.eventually("a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
+	launch.Eventually(l, "a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
 	given := l.proving(ada.bundles, ada.prove)
 	s.must(l.lookup(given, ""))
 	s.must(l.lookup(given, ""))
@@ -506,7 +492,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	}
 
 	s.change(func() { s.federated = nil })
-	l.eventually("beta.test is no longer federated", func() error {
+	launch.Eventually(l, "beta.test is no longer federated", func() error {
 		if err := l.lookup(federated, ""); err == nil {
 			return errors.New("its workload is still believed")
 		}

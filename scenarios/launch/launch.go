@@ -8,17 +8,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// patience bounds the wait for the end of a process after SIGTERM.
-const patience = 30 * time.Second
+// Patience bounds each wait for what happens in the end. A test that passes doesn't need it; on a machine that is
+// busy with other tests a second of work may take a minute.
+const Patience = 3 * time.Minute
+
+// Eventually tries every 20 ms until try succeeds, and fails the test if it doesn't within Patience.
+func Eventually(t testing.TB, what string, try func() error) {
+	t.Helper()
+
+	for deadline := time.Now().Add(Patience); ; <-time.After(20 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", Patience, what, err)
+		}
+	}
+}
+
+// Within returns how long something may take by the clock: the promised time if STORY_LONG asks for it, on a
+// machine that does nothing else, and fifty times as much otherwise.
+func Within(promised time.Duration) time.Duration {
+	if os.Getenv("STORY_LONG") == "" {
+		return 50 * promised
+	}
+
+	return promised
+}
 
 // Build builds the program in dir, and returns its path.
 func Build(ctx context.Context, dir string) (string, error) {
@@ -101,7 +130,7 @@ func (p *Process) Stop() error {
 func (p *Process) Wait() error {
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		p.Kill()
 	}
 
@@ -121,7 +150,7 @@ func Mesh(ctx context.Context, program, dir string, flags ...string) (*Process, 
 		return nil, nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 
 	for {

@@ -72,8 +72,11 @@ func (o *Options) timings() (raft consensus.Timing, mesh gossip.Timing) {
 
 // patience is how long a domain without a leader may need for one.
 func (o *Options) patience() time.Duration {
-	if o.Silent {
+	switch {
+	case o.Silent:
 		return 6 * silent.Election
+	case o.RealTime: // by the machine, which may have much else to do
+		return 3 * time.Minute
 	}
 
 	return time.Minute
