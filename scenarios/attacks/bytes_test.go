@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // Shipped limits of one identity.
@@ -114,7 +115,7 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 			before := []memory{m.memoryOf(nodes[0]), m.memoryOf(nodes[1])}
 
 			taken, refusal := m.hoard(h, most)
-			eventually(t, 2*time.Minute, "the peer has them", func() error {
+			launch.Eventually(t, "the peer has them", func() error {
 				if has := m.metric(nodes[1], `roster_registrations{origin="alpha.test"}`); int(has) != len(taken) {
 					return fmt.Errorf("%.0f of %d", has, len(taken))
 				}
@@ -124,7 +125,7 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 
 			// Fetches under way and what they leave to the collector count until they end.
 			for i, n := range nodes {
-				eventually(t, 30*time.Second, n.ID+" holds little", func() error {
+				launch.Eventually(t, n.ID+" holds little", func() error {
 					cost := m.memoryOf(n).minus(before[i])
 					t.Logf("%d documents of %d bytes cost %s %s", len(taken), h.size, n.ID, cost)
 
@@ -188,7 +189,7 @@ func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	}
 
 	document := h.document(rand.New(rand.NewPCG(2, 2)), h.size)
-	eventually(m.t, time.Minute, "another in its place", func() error {
+	launch.Eventually(m.t, "another in its place", func() error {
 		status, answer, err := ask(m.t.Context(), client, http.MethodPost, own.API+"/ad/r?agent=another&lt=3600",
 			document)
 		if err == nil && status != http.StatusCreated {

@@ -22,14 +22,15 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // Bars of a hostile endpoint.
 const (
 	endpointMemory = 128 << 20 // bytes that all exchanges with it may add to a node's resident set
 	endpointLog    = 256 << 10
-	endpointTime   = 15 * time.Second // of one invocation; its timeout is 3 s here
-	endpointRounds = 4                // invocations of each kind at once
+	endpointTime   = time.Minute // of one invocation; its timeout is 3 s here
+	endpointRounds = 4           // invocations of each kind at once
 )
 
 // shipped is a node's configuration with the shipped policy, a short timeout of invocations,
@@ -213,7 +214,16 @@ func TestAHostileEndpointCostsANodeLittle(t *testing.T) {
 	admin := &http.Client{Timeout: time.Minute}
 
 	// The prober takes a card at a time from one host, for 10 s at most.
-	eventually(t, time.Minute, "the prober has found the endpoint unreachable", func() error {
+	launch.Eventually(t, "the endpoint is probed, found unreachable, and crawled", func() error {
+		endpoint.mu.Lock()
+		defer endpoint.mu.Unlock()
+
+		for _, part := range []string{"agent-card.json", "woa.json", "silent", "events"} {
+			if endpoint.asked[part] == 0 {
+				return fmt.Errorf("nothing asked for %s", part)
+			}
+		}
+
 		_, page, err := ask(t.Context(), admin, http.MethodGet, node.Admin+"/metrics", nil)
 
 		found := regexp.MustCompile(`(?m)^roster_probes_total\{state="unreachable"\} ([3-9]|\d\d)`).Match(page)
@@ -233,14 +243,8 @@ func TestAHostileEndpointCostsANodeLittle(t *testing.T) {
 
 	t.Logf("requests %v cost %s and %d bytes of log", endpoint.asked, cost, logged)
 
-	if cost.resident > endpointMemory || logged > endpointLog {
+	if cost.resident > mostMemory(endpointMemory) || logged > endpointLog {
 		t.Errorf("it cost %s and %d bytes of log", cost, logged)
-	}
-
-	for _, part := range []string{"agent-card.json", "woa.json", "silent", "events"} {
-		if endpoint.asked[part] == 0 {
-			t.Errorf("nothing asked for %s", part)
-		}
 	}
 
 	if len(inside.asked) > 0 {
@@ -373,7 +377,7 @@ func shakesHands(config *tls.Config, address string) error {
 
 		conn, err := tls.Dial("tcp", address, config)
 		if err == nil {
-			_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 			_, err = conn.Read(make([]byte, 1))
 			conn.Close()
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A falseLeader speaks Raft with the key of a member, which runs beside it.
@@ -114,11 +115,10 @@ type refusedLine struct {
 	BroughtBy string `json:"brought_by"`
 }
 
-// names fails unless a node reports within five seconds, in its metrics and in its audit log, what it has
-// refused of a member.
+// names fails unless a node reports, in its metrics and in its audit log, what it has refused of a member.
 func (m *runningMesh) names(at, member dev.Node, reason string) {
 	m.t.Helper()
-	eventually(m.t, 5*time.Second, at.ID+" names "+member.ID, func() error {
+	launch.Eventually(m.t, at.ID+" names "+member.ID, func() error {
 		if m.metric(at, `roster_raft_misconduct_total{reason="`+reason+`"}`) == 0 {
 			return errors.New("the metric says nothing")
 		}
@@ -147,7 +147,7 @@ func (m *runningMesh) goesOn(acknowledged string) {
 	ada := m.as(0, "agent/ada")
 
 	for i, n := range m.Domains[0].Nodes {
-		eventually(m.t, 20*time.Second, n.ID+" goes on", func() error {
+		launch.Eventually(m.t, n.ID+" goes on", func() error {
 			status, answer, err := ask(m.t.Context(), ada, http.MethodGet, n.API+"/ad/l?agent="+acknowledged, nil)
 			if err != nil || status != http.StatusOK || !strings.Contains(string(answer), acknowledged) {
 				return fmt.Errorf("%d %s %w", status, answer, err)

@@ -14,23 +14,6 @@ import (
 	"time"
 )
 
-// operator returns the flags of a domain's operator.
-func (m *runningMesh) operator(domain int) []string {
-	m.t.Helper()
-	d := m.Domains[domain]
-
-	for _, id := range d.Identities {
-		if strings.HasSuffix(id.SPIFFEID, "/ops/operator") {
-			return []string{"--address", d.Nodes[0].API, "--domain", d.TrustDomain, "--bundle", d.Bundle,
-				"--cert", id.Cert, "--key", id.Key}
-		}
-	}
-
-	m.t.Fatalf("%s has no operator", d.TrustDomain)
-
-	return nil
-}
-
 // mustRun runs the real binary, and returns its data.
 func (m *runningMesh) mustRun(args []string) string {
 	m.t.Helper()
@@ -41,20 +24,6 @@ func (m *runningMesh) mustRun(args []string) string {
 	}
 
 	return out
-}
-
-// file writes a file of the test, and returns its path.
-func (m *runningMesh) file(text []byte) string {
-	m.t.Helper()
-
-	file, err := os.CreateTemp(m.t.TempDir(), "")
-	must(m.t, err)
-
-	_, err = file.Write(text)
-	must(m.t, err)
-	must(m.t, file.Close())
-
-	return file.Name()
 }
 
 // another is an account of the host that isn't the node's.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // The thief of a member's key sends changes to the leader as that member does.
@@ -86,7 +87,7 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 	// A process that has just started can't tell the thief's changes from those of the one before it.
 	last := ""
 
-	eventually(t, 30*time.Second, other.ID+" reports the thief's change", func() error {
+	launch.Eventually(t, other.ID+" reports the thief's change", func() error {
 		last = fmt.Sprintf("stolen-%d", time.Now().UnixNano())
 
 		got, err := m.writeFrame(thief, leader, forwarded("spiffe://alpha.test/agent/ada", last, false))
@@ -109,10 +110,10 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 	})
 
 	for _, n := range m.Domains[0].Nodes {
-		eventually(t, 5*time.Second, n.ID+" has a line", func() error { return broughtBy(t, n, last, other.ID) })
+		launch.Eventually(t, n.ID+" has a line", func() error { return broughtBy(t, n, last, other.ID) })
 	}
 
-	shown := m.mustRun(append(m.operator(0), "audit", "--node", "all", "--who", other.ID, "--what", last, "-o", "wide"))
+	shown := m.mustRun(append(m.flags(0, "ops/operator"), "audit", "--node", "all", "--who", other.ID, "--what", last, "-o", "wide"))
 	if strings.Count(shown, other.ID) < len(m.Domains[0].Nodes) || !strings.Contains(shown, "BROUGHT BY") {
 		t.Errorf("roster audit doesn't say by which member the change came: %s", shown)
 	}

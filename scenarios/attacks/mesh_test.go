@@ -3,8 +3,6 @@ package attacks
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,50 +78,9 @@ func startMeshIn(t *testing.T, dir string, flags []string) (m *runningMesh, stop
 	return &runningMesh{t, mesh}, stop
 }
 
-// eventually tries every 20 ms until try succeeds or the bound is over.
-func eventually(t *testing.T, bound time.Duration, what string, try func() error) {
-	t.Helper()
-
-	deadline := time.Now().Add(bound)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", bound, what, err)
-		}
-
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 // as returns a client that speaks as one of a domain's identities, such as agent/ada.
 func (m *runningMesh) as(domain int, who string) *http.Client {
-	m.t.Helper()
-	d := m.Domains[domain]
-	authorities, err := os.ReadFile(d.Bundle)
-	must(m.t, err)
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(authorities)
-
-	for _, id := range d.Identities {
-		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
-			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
-			must(m.t, err)
-			config.Certificates = []tls.Certificate{pair}
-		}
-	}
-
-	if len(config.Certificates) == 0 {
-		m.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
-	}
-
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-	m.t.Cleanup(transport.CloseIdleConnections)
-
-	return &http.Client{Transport: transport, Timeout: time.Minute}
+	return launch.Client(m.t, &m.Domains[domain], who)
 }
 
 // flags returns the flags by which the program asks a domain's first node as one of its
@@ -177,6 +134,17 @@ func (m *runningMesh) operatorOf(n dev.Node) *http.Client {
 	m.t.Fatalf("%s is of no domain", n.ID)
 
 	return nil
+}
+
+// mostMemory returns how much a node's resident set may grow: the bar of the threat model if STORY_LONG asks for
+// it, on a machine that does nothing else, and three times as much beside other tests, which keep the collector
+// from its work.
+func mostMemory(bar int64) int64 {
+	if os.Getenv("STORY_LONG") == "" {
+		return 3 * bar
+	}
+
+	return bar
 }
 
 // memory is the memory of a node's process, in bytes.

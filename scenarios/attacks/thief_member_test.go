@@ -24,6 +24,7 @@ import (
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/operatorproof"
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -52,7 +53,7 @@ func clientOf(t *testing.T, config *tls.Config) *http.Client {
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: !old}
 	t.Cleanup(transport.CloseIdleConnections)
 
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 // leaderOf returns the leading node and another one.
@@ -60,7 +61,7 @@ func (m *runningMesh) leaderOf() (leader, other dev.Node) {
 	m.t.Helper()
 	nodes := m.Domains[0].Nodes
 
-	eventually(m.t, 20*time.Second, "a node leads", func() error {
+	launch.Eventually(m.t, "a node leads", func() error {
 		var raft struct {
 			Leader string `json:"leader"`
 		}
@@ -95,7 +96,7 @@ func (m *runningMesh) writeFrame(as *tls.Config, to dev.Node, request map[int]an
 	}
 	defer conn.Close()
 
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 
 	body, err := cbor.Marshal(map[int]any{1: []any{request}})
 	must(m.t, err)
@@ -289,7 +290,7 @@ func TestAnOperatorsCommandIsInEveryMembersAuditLog(t *testing.T) {
 	}
 
 	for _, n := range m.Domains[0].Nodes {
-		eventually(t, 10*time.Second, n.ID+" has the line", func() error {
+		launch.Eventually(t, n.ID+" has the line", func() error {
 			lines := applied(t, n, "policy.write")
 			if len(lines) != 1 {
 				return fmt.Errorf("%+v", lines)
@@ -326,7 +327,7 @@ func TestAnOperatorsCommandIsInEveryMembersAuditLog(t *testing.T) {
 	}
 
 	for _, n := range m.Domains[0].Nodes {
-		eventually(t, 10*time.Second, n.ID+" has the line of the second command", func() error {
+		launch.Eventually(t, n.ID+" has the line of the second command", func() error {
 			lines := applied(t, n, "policy.write")
 			if len(lines) != 2 {
 				return fmt.Errorf("%+v", lines)
@@ -486,7 +487,7 @@ func TestARemovedMemberIsAStranger(t *testing.T) {
 	polled := make(chan string, 1)
 
 	go func() {
-		poll := leader.API + "/federation/v1/pages?origin=alpha.test&aud=mesh&since=1000000&wait=5"
+		poll := leader.API + "/federation/v1/pages?origin=alpha.test&aud=mesh&since=1000000&wait=45"
 		status, answer, err := ask(t.Context(), open, http.MethodGet, poll, nil)
 		polled <- fmt.Sprint(status, string(answer), err)
 	}()
@@ -617,7 +618,7 @@ func TestAnotherDomainsOperatorOrdersNothing(t *testing.T) {
 	m := startMesh(t, "--domains", "2", "--nodes", "1")
 	node := m.Domains[0].Nodes[0]
 	text := `@id("all") permit (principal, action, resource);`
-	m.mustRun(append(m.operator(0), "policy", "apply", m.file([]byte(text))))
+	m.mustRun(append(m.flags(0, "ops/operator"), "policy", "apply", writeFile(t, t.TempDir(), "all.cedar", []byte(text))))
 
 	pair := m.as(1, "ops/operator").Transport.(*http.Transport).TLSClientConfig.Certificates[0]
 	client := clientOf(t, m.trusting(pair, "h2"))

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -17,24 +16,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/roster-mesh/roster/node/dev"
+	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
-// Bars of answers that no client reads, and of connections without a request.
+// Bars of answers that no client reads.
 const (
-	unreadMemory  = 64 << 20 // bytes of the resident set, on a machine that does nothing else
-	busyMemory    = 3        // times as much beside other tests, which keep the collector from its work
+	unreadMemory  = 64 << 20 // bytes of the resident set
 	unreadStreams = 100      // of each connection
-	unreadEnd     = 20 * time.Second
 )
-
-// mostUnread returns the bar of memory: that of the threat model if STORY_LONG asks for it.
-func mostUnread() int64 {
-	if os.Getenv("STORY_LONG") == "" {
-		return busyMemory * unreadMemory
-	}
-
-	return unreadMemory
-}
 
 // An unreader is a client of HTTP/2 that opens no window, and reads nothing.
 type unreader struct {
@@ -158,16 +147,16 @@ func TestUnreadAnswersHoldTheirPlaces(t *testing.T) {
 	t.Logf("%d connections: %.1f MiB resident more; the operator waits %s, %s at p99", len(clients),
 		float64(resident)/(1<<20), p50, p99)
 
-	if resident > mostUnread() {
-		t.Errorf("%d bytes are resident more, at most %d are allowed", resident, mostUnread())
+	if most := mostMemory(unreadMemory); resident > most {
+		t.Errorf("%d bytes are resident more, at most %d are allowed", resident, most)
 	}
 
-	if most := within(operatorWaits); p50 > most {
+	if most := launch.Within(operatorWaits); p50 > most {
 		t.Errorf("the operator waits %s, want at most %s", p50, most)
 	}
 
 	// Places come back without an end of the connections.
-	eventually(t, unreadEnd, "answers that are not read end", func() error {
+	launch.Eventually(t, "answers that are not read end", func() error {
 		client := m.stranger("127.0.1.1")
 		defer client.CloseIdleConnections()
 
@@ -178,33 +167,4 @@ func TestUnreadAnswersHoldTheirPlaces(t *testing.T) {
 
 		return err
 	})
-}
-
-// Connections without a request are bounded by the memory that they take, and one that asks at once
-// is served although strangers hold all that they may.
-//
-// Requirement: SEC-001, SEC-004
-func TestIdleConnectionsOfStrangersAreBounded(t *testing.T) {
-	t.Setenv("GOGC", "20")
-
-	m := startMesh(t, "--domains", "1")
-	node := m.Domains[0].Nodes[0]
-	before := m.memoryOf(node)
-	clients := m.unreaders(node, 8, 250)
-
-	var resident int64
-
-	_, _ = m.operatorTakes(node, 2*time.Second, func() {
-		resident = max(resident, m.residentOf(node)-before.resident)
-	})
-	t.Logf("%d connections: %.1f MiB resident more", len(clients), float64(resident)/(1<<20))
-
-	if resident > mostUnread() {
-		t.Errorf("%d bytes are resident more, at most %d are allowed", resident, mostUnread())
-	}
-
-	status, _, err := ask(t.Context(), m.stranger("127.0.1.200"), "GET", node.API+"/.well-known/ad", nil)
-	if err != nil || status != 200 {
-		t.Errorf("another stranger is answered with %d: %v", status, err)
-	}
 }
