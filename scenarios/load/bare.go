@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -23,13 +22,12 @@ const bareCommand = "bare"
 // bareName is the name of the bare handler in the table.
 const bareName = "bare handler, same TLS"
 
-// barePath is the path of the bare handler's identity. It is an agent's: the gateway calls no node.
+// barePath is the path of the bare handler's identity.
 const barePath = "/agent/ada"
 
 // serveBare is the yardstick's process: a net/http server behind a node's TLS
-// configuration that answers every request with the same bytes; or with a stream of
-// events that hold them, which doesn't end. Its arguments are an address, a certificate, its key,
-// the bundle, the trust domain and the file with the answer.
+// configuration that answers every request with the same bytes. Its arguments are an address, a
+// certificate, its key, the bundle, the trust domain and the file with the answer.
 func serveBare(args []string) error {
 	if len(args) != 6 {
 		return fmt.Errorf("bare: %d arguments, 6 are needed", len(args))
@@ -61,41 +59,13 @@ func serveBare(args []string) error {
 	}
 
 	length := []string{strconv.Itoa(len(body))}
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream") {
-			sendEvents(w, r, body)
-			return
-		}
-
+	handler := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Type"], w.Header()["Content-Length"] = []string{"application/json"}, length
 		_, _ = w.Write(body) // the client is gone if it fails
 	}
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: 10 * time.Second}
 
 	return s.Serve(tls.NewListener(listener, http1(trust.ServerTLS(source, bundles, nil))))
-}
-
-// sendEvents sends an event each second until the client has gone.
-func sendEvents(w http.ResponseWriter, r *http.Request, data []byte) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-
-	for {
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
-			return
-		}
-
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			return
-		}
-
-		select {
-		case <-ticker.C:
-		case <-r.Context().Done():
-			return
-		}
-	}
 }
 
 // http1 leaves HTTP/2 away, which a Server does not set up on a given listener.

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -126,20 +124,6 @@ func isServer(id spiffeid.ID) error {
 	}
 
 	return nil
-}
-
-// limit sets a key of limits in a node's configuration.
-func (d *domain) limit(i int, key string, value int) error {
-	file := d.Nodes[i].Config
-
-	config, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-
-	line := regexp.MustCompile(`(?m)^    ` + key + `: .*$`)
-
-	return os.WriteFile(file, line.ReplaceAll(config, fmt.Appendf(nil, "    %s: %d", key, value)), 0o600)
 }
 
 // start starts all nodes and waits until each is ready.

@@ -52,7 +52,7 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 		return err
 	}
 
-	if err := holder.shows(ctx, 0, origin, b.size, new(int64)); err != nil {
+	if err := holder.shows(ctx, origin, b.size, new(int64)); err != nil {
 		return err
 	}
 
@@ -67,7 +67,7 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 		return err
 	}
 
-	pulled, err := holder.pulledFrom(ctx, 0, origin)
+	pulled, err := holder.pulledFrom(ctx, origin)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *bench) reopening(ctx context.Context, origin, holder *domain, what stri
 // held returns a mesh of two domains that run, of which the second has all registrations of
 // the first on its disk. With -keep a later run uses the same disk.
 func (b *bench) held(ctx context.Context) ([]*domain, error) {
-	mesh, err := b.meshWith(ctx, fmt.Sprintf("foreign-%d", b.size), 2, 1, false)
+	mesh, err := b.meshWith(ctx, fmt.Sprintf("foreign-%d", b.size), 2, false)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (b *bench) held(ctx context.Context) ([]*domain, error) {
 
 	err = holder.start(ctx)
 	if err == nil {
-		err = holder.shows(ctx, 0, origin, b.size, new(int64))
+		err = holder.shows(ctx, origin, b.size, new(int64))
 	}
 
 	if err == nil {
@@ -116,15 +116,15 @@ func (b *bench) held(ctx context.Context) ([]*domain, error) {
 	return mesh, nil
 }
 
-// pulledFrom returns the bytes that a node received in the answers of a peer's nodes.
-func (d *domain) pulledFrom(ctx context.Context, at int, origin *domain) (uint64, error) {
+// pulledFrom returns the bytes that the first node of d received in the answers of a peer's nodes.
+func (d *domain) pulledFrom(ctx context.Context, origin *domain) (uint64, error) {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {
 		return 0, err
 	}
 	defer ops.CloseIdleConnections()
 
-	peers, _, err := apiclient.NewDirect(d.Nodes[at].API, ops).Operator().Peers(ctx)
+	peers, _, err := apiclient.NewDirect(d.Nodes[0].API, ops).Operator().Peers(ctx)
 	if err != nil {
 		return 0, err
 	}

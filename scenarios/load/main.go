@@ -40,14 +40,12 @@ var sections = []section{
 	{"refreshes", 5 * time.Minute, refreshes, false},
 	{"linearizable", 5 * time.Minute, linearizable, false},
 	{"lookups", 30 * time.Minute, lookups, true},
-	{"invoke", 10 * time.Minute, invocations, false},
 	{"million", 40 * time.Minute, million, true},
 	{"restart", 40 * time.Minute, restart, true},
 	{"snapshot", 40 * time.Minute, snapshot, true},
 	{"storms", 40 * time.Minute, storms, true},
 	{"sync", 30 * time.Minute, firstSync, false},
 	{"foreign", 40 * time.Minute, foreign, false},
-	{"siblings", 40 * time.Minute, siblings, false},
 }
 
 func main() {

@@ -120,7 +120,6 @@ type pairing struct {
 	name   string // of B
 	a, b   float64
 	ratio  float64
-	more   float64 // of a than b, by the rounds' differences
 	rounds []float64
 	cpu    [2]time.Duration // each side's for one operation
 }
@@ -132,8 +131,8 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 	p := &pairing{name: theirs.name}
 
 	var (
-		as, bs, more []float64
-		done         [2]int
+		as, bs []float64
+		done   [2]int
 	)
 	for round := range b.rounds + 1 {
 		turn := b.turn
@@ -160,7 +159,6 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 		x, y := pick(last[0]), pick(last[1])
 		as = append(as, x)
 		bs = append(bs, y)
-		more = append(more, x-y)
 		p.rounds = append(p.rounds, x/y)
 	}
 
@@ -168,7 +166,7 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 		p.cpu[i] /= time.Duration(max(1, done[i]))
 	}
 
-	p.a, p.b, p.more, p.ratio = median(as), median(bs), median(more), median(p.rounds)
+	p.a, p.b, p.ratio = median(as), median(bs), median(p.rounds)
 
 	return p, ctx.Err()
 }

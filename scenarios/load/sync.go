@@ -19,7 +19,7 @@ import (
 // machine. The node pulls them from their origin, and from a relay while the origin is
 // away.
 func firstSync(ctx context.Context, bench *bench) error {
-	mesh, err := bench.meshWith(ctx, "sync", 3, 1, true)
+	mesh, err := bench.meshWith(ctx, "sync", 3, true)
 	if err != nil {
 		return err
 	}
@@ -45,62 +45,22 @@ func firstSync(ctx context.Context, bench *bench) error {
 	return bench.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
 }
 
-// siblings measures the first sync of a node from other nodes of its own domain, while
-// the origin is away.
-func siblings(ctx context.Context, bench *bench) error {
-	mesh, err := bench.meshWith(ctx, "siblings", 2, 3, true)
-	if err != nil {
-		return err
-	}
-
-	origin, domain := mesh[0], mesh[1]
-	defer origin.close()
-	defer domain.close()
-
-	const synced = 2 // of its nodes, which is enough of them for it to work
-	for i := range synced {
-		if err := domain.serve(i); err != nil {
-			return err
-		}
-	}
-
-	for i := range synced {
-		if err := domain.ready(ctx, i); err != nil {
-			return err
-		}
-
-		if err := domain.shows(ctx, i, origin, bench.size, new(int64)); err != nil {
-			return err
-		}
-	}
-
-	origin.close()
-
-	if err := domain.settled(ctx, bench.size); err != nil {
-		return err
-	}
-
-	return bench.arrival(ctx, arrival{what: " from siblings", from: domain, to: domain, at: synced, origin: origin})
-}
-
 // meshWith lays out domains, or takes those that were kept, of which the first has been
 // started and has b.size registrations. If fresh, the others forget its records of an earlier run.
-func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int, fresh bool) ([]*domain, error) {
+func (b *bench) meshWith(ctx context.Context, name string, domains int, fresh bool) ([]*domain, error) {
 	dir := filepath.Join(b.dir, name)
 	if b.keep != "" {
 		dir = filepath.Join(b.keep, name)
 	}
 
-	mesh, err := b.layOutMesh(ctx, dir, domains, nodes)
+	mesh, err := b.layOutMesh(ctx, dir, domains, 1)
 	if err != nil {
 		return nil, err
 	}
 
 	for _, d := range mesh[1:] {
-		for _, n := range d.Nodes {
-			if fresh {
-				err = errors.Join(err, os.RemoveAll(filepath.Join(n.Data, "federation")))
-			}
+		if fresh {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(d.Nodes[0].Data, "federation")))
 		}
 	}
 
@@ -131,47 +91,43 @@ func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int, f
 type arrival struct {
 	what     string // of the row
 	from, to *domain
-	at       int // the node of to
 	origin   *domain
 }
 
 func (b *bench) arrival(ctx context.Context, a arrival) error {
-	givers := slices.DeleteFunc(slices.Clone(a.from.nodes), func(p *process) bool { return p == nil })
-
-	for _, giver := range givers {
-		if err := giver.idle(ctx); err != nil {
-			return err
-		}
+	giver := a.from.nodes[0]
+	if err := giver.idle(ctx); err != nil {
+		return err
 	}
 
-	before, err := cpuOf(givers)
+	before, err := giver.cpu()
 	if err != nil {
 		return err
 	}
 
-	if err := os.RemoveAll(filepath.Join(a.to.Nodes[a.at].Data, "federation")); err != nil {
+	if err := os.RemoveAll(filepath.Join(a.to.Nodes[0].Data, "federation")); err != nil {
 		return err
 	}
 
 	began := time.Now()
 
-	if err := a.to.serve(a.at); err != nil {
+	if err := a.to.serve(0); err != nil {
 		return err
 	}
 
-	if err := a.to.ready(ctx, a.at); err != nil {
+	if err := a.to.ready(ctx, 0); err != nil {
 		return err
 	}
 
 	most := int64(0)
-	if err := a.to.shows(ctx, a.at, a.origin, b.size, &most); err != nil {
+	if err := a.to.shows(ctx, a.origin, b.size, &most); err != nil {
 		return err
 	}
 
 	took := time.Since(began)
 
-	newcomer := a.to.nodes[a.at]
-	of, err1 := cpuOf(givers)
+	newcomer := a.to.nodes[0]
+	of, err1 := giver.cpu()
 	by, err2 := newcomer.cpu()
 	all, err3 := newcomer.memory(resident)
 
@@ -187,7 +143,7 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 
 	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what),
 		Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
-		Note: fmt.Sprintf("%.1f s of the givers' CPU and %.1f s of the newcomer's, which has %s MB and had %s of "+
+		Note: fmt.Sprintf("%.1f s of the giver's CPU and %.1f s of the newcomer's, which has %s MB and had %s of "+
 			"its own at most, %s with its store's file",
 			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6),
 			figure(float64(all)/1e6))})
@@ -224,19 +180,19 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 	return os.WriteFile(file, []byte(strconv.Itoa(size)), 0o600)
 }
 
-// shows waits until a node of d has all announcements of origin and shows the last
+// shows waits until the first node of d has all announcements of origin and shows the last
 // registration. Most is the maximum of the node's own memory meanwhile.
-func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, most *int64) error {
+func (d *domain) shows(ctx context.Context, origin *domain, size int, most *int64) error {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {
 		return err
 	}
 	defer ops.CloseIdleConnections()
-	operator := apiclient.NewDirect(d.Nodes[at].API, ops)
-	reader := apiclient.NewDirect(d.Nodes[at].API, d.client)
+	operator := apiclient.NewDirect(d.Nodes[0].API, ops)
+	reader := apiclient.NewDirect(d.Nodes[0].API, d.client)
 
-	return until(ctx, d.TrustDomain+" has "+origin.TrustDomain+"'s announcements", d.nodes[at], func() error {
-		now, err := d.nodes[at].memory(unmapped)
+	return until(ctx, d.TrustDomain+" has "+origin.TrustDomain+"'s announcements", d.nodes[0], func() error {
+		now, err := d.nodes[0].memory(unmapped)
 		*most = max(*most, now)
 
 		if err != nil {
