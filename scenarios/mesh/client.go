@@ -150,25 +150,6 @@ func (m *Mesh) TryRemove(agent *Agent) error {
 // Abandon records that an agent will not be refreshed again.
 func (m *Mesh) Abandon(a *Agent) { m.model.end(a) }
 
-// Found looks up agents by name and origin at the node, and returns their origins by rid. An
-// empty name or origin is any.
-func (n *Node) Found(name, origin string) map[string]string {
-	n.env.T.Helper()
-
-	ctx, cancel := request()
-	defer cancel()
-
-	page, err := n.client(reader).Lookup(ctx, apiclient.LookupOptions{Agent: name, Origin: origin})
-	n.env.must(err)
-
-	found := map[string]string{}
-	for _, item := range page.Agents {
-		found[item.RID()] = item.Provenance.Authority
-	}
-
-	return found
-}
-
 // Proof fetches an agent's proof file at any node of any domain.
 func (m *Mesh) Proof(n *Node, agent *Agent) ([]byte, error) {
 	return m.proof(n, agent, (*apiclient.Client).Proof)

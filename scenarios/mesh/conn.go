@@ -158,18 +158,6 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// CloseWrite ends the way out: the other end reads io.EOF behind the written bytes, and
-// this one can go on reading.
-func (c *conn) CloseWrite() error {
-	return c.change(func(now time.Time) { c.out().finish(now, io.EOF) })
-}
-
-// CloseRead ends the way in: this end reads io.EOF, and the other end's writes are
-// dropped.
-func (c *conn) CloseRead() error {
-	return c.change(func(time.Time) { c.in().ignore() })
-}
-
 func (c *conn) SetDeadline(t time.Time) error {
 	return c.change(func(time.Time) { c.in().readBy, c.out().writeBy = t, t })
 }

@@ -23,7 +23,6 @@ type Link struct {
 	Jitter time.Duration // added at random, from 0 up to this
 	Loss   float64       // share of segments that must be sent again
 	Reset  float64       // share of segments that end their connection, at both ends
-	Rate   int           // bytes a second of each connection; 0 is without bound
 }
 
 func (l Link) loses(rng *rand.Rand) bool { return l.Loss > 0 && rng.Float64() < l.Loss }
@@ -46,15 +45,6 @@ func (l Link) lag(rng *rand.Rand) time.Duration {
 	}
 
 	return d
-}
-
-// occupies returns how long the line is busy with so many bytes.
-func (l Link) occupies(size int) time.Duration {
-	if l.Rate <= 0 {
-		return 0
-	}
-
-	return time.Duration(float64(size) / float64(l.Rate) * float64(time.Second))
 }
 
 // hash tells directions apart in the seeds of their connections.

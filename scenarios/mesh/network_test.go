@@ -78,10 +78,10 @@ func took(t *testing.T, want time.Duration, f func()) {
 	}
 }
 
-func TestDelayRateAndOrder(t *testing.T) {
+func TestDelayAndOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
-		n.SetLink("a", "b", Link{Delay: 30 * time.Millisecond, Rate: 1000})
+		n.SetLink("a", "b", Link{Delay: 30 * time.Millisecond})
 		n.SetLink("b", "a", Link{Delay: 10 * time.Millisecond})
 
 		var a, b net.Conn
@@ -91,7 +91,7 @@ func TestDelayRateAndOrder(t *testing.T) {
 		long := strings.Repeat("x", 100)
 		write(t, a, long)
 		write(t, a, "second")
-		took(t, 136*time.Millisecond, func() {
+		took(t, 30*time.Millisecond, func() {
 			read(t, b, long)
 			read(t, b, "second")
 		})
@@ -216,39 +216,10 @@ func TestDialAcrossACut(t *testing.T) {
 	})
 }
 
-func TestFullWindowBlocksUntilRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := pair(t, New(1))
-		defer a.Close()
-		defer b.Close()
-		a.SetWriteDeadline(time.Now().Add(time.Second))
-
-		n, err := a.Write(make([]byte, window+1))
-		if n != window || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("wrote %d, %v; want the window's %d and a timeout", n, err, window)
-		}
-
-		a.SetWriteDeadline(time.Time{})
-		go func() { time.Sleep(time.Minute); io.CopyN(io.Discard, b, window) }()
-		took(t, time.Minute, func() { write(t, a, "more") })
-	})
-}
-
-func TestCloseHalfCloseAndReset(t *testing.T) {
+func TestCloseAndReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
 		a, b := pair(t, n)
-		write(t, a, "question")
-		a.(*conn).CloseWrite()
-
-		if got, err := io.ReadAll(b); string(got) != "question" || err != nil {
-			t.Fatalf("%q, %v", got, err)
-		}
-
-		if _, err := a.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
-			t.Errorf("write after CloseWrite: %v", err)
-		}
-
 		write(t, b, "answer")
 		b.Close()
 

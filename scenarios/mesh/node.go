@@ -54,12 +54,6 @@ func (n *Node) Data() string { return n.cfg.Data }
 
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
-// Listeners returns the node's addresses for other nodes: those of its domain, and all
-// that gossip.
-func (n *Node) Listeners() []string {
-	return []string{net.JoinHostPort(n.host, clusterPort), n.gossip()}
-}
-
 // clusterPort is the port for the members of a domain.
 const clusterPort = "8402"
 

@@ -43,7 +43,6 @@ type way struct {
 	shut    bool      // the writer has sent its end
 	deaf    bool      // the reader reads no more: later bytes are dropped
 	last    time.Time // the latest arrival so far: pieces keep their order
-	free    time.Time // when the line has sent all of them, with a Rate
 	readBy  time.Time // deadlines; zero is none
 	writeBy time.Time
 }
@@ -191,8 +190,7 @@ func (y *way) resend(now time.Time) {
 }
 
 func (y *way) schedule(now time.Time, piece *piece) {
-	y.free = later(now, y.free).Add(y.link.occupies(len(piece.data)))
-	y.last = later(y.last, y.free.Add(y.link.lag(y.rng)))
+	y.last = later(y.last, now.Add(y.link.lag(y.rng)))
 	piece.at = y.last
 }
 
