@@ -3,7 +3,6 @@ package deploy
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,11 +13,9 @@ import (
 	"time"
 )
 
-// patience bounds each wait. A machine under load is slow; a test that passes doesn't need it.
-const patience = 60 * time.Second
-
-// stopPatience bounds the wait for the end of a process after SIGTERM.
-const stopPatience = 30 * time.Second
+// patience bounds each wait, that for the end of a process after SIGTERM too. A machine under load is slow; a test
+// that passes doesn't need it.
+const patience = 3 * time.Minute
 
 // tool returns the path of a program, and skips the test if it isn't here.
 func tool(t *testing.T, name string) string {
@@ -145,15 +142,10 @@ func until(t *testing.T, what string, condition func() error) {
 	}
 }
 
-// freeAddress returns an address of this machine at which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer free.Close()
-
-	return free.Addr().String()
+// ownNet returns the beginning of loopback addresses that nobody else uses: three numbers and a dot, others for each
+// number of a test.
+func ownNet(number int) string {
+	return fmt.Sprintf("127.%d.%d.", 1+os.Getpid()%250, 1+(os.Getpid()/250+number)%250)
 }
 
 // A process is a program that runs for the length of a test.
@@ -224,8 +216,8 @@ func (p *process) stop(t *testing.T) {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(stopPatience):
-		t.Errorf("%s did not stop within %s of SIGTERM", p.name, stopPatience)
+	case <-time.After(patience):
+		t.Errorf("%s did not stop within %s of SIGTERM", p.name, patience)
 
 		_ = p.command.Process.Kill()
 

@@ -33,7 +33,7 @@ func newCluster(t *testing.T, built *image) *cluster {
 
 	c := &cluster{
 		t: t, image: built, configs: map[string]string{}, work: t.TempDir(),
-		network: fmt.Sprintf("127.%d.%d", 1+os.Getpid()%250, 1+(os.Getpid()/250+1)%250),
+		network: strings.TrimSuffix(ownNet(1), "."),
 		volumes: map[int]string{}, pods: map[int]*process{},
 	}
 	c.hosts = filepath.Join(c.work, "hosts")
