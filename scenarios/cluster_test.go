@@ -103,6 +103,7 @@ log: {format: text}
 
 // A writer registers agents at nodes of a domain and records the acknowledged ones.
 type writer struct {
+	pace         time.Duration // between two of them
 	acknowledged sync.Map
 	count        atomic.Int64
 }
@@ -115,6 +116,11 @@ func (w *writer) run(ctx context.Context, name string, clients ...*apiclient.Cli
 			apiclient.RegisterOptions{Lifetime: time.Hour}); err == nil {
 			w.acknowledged.Store(agent, true)
 			w.count.Add(1)
+		}
+
+		select {
+		case <-time.After(w.pace):
+		case <-ctx.Done():
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,13 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node/dev"
 	"github.com/roster-mesh/roster/scenarios/launch"
 )
@@ -159,90 +158,18 @@ func (p *processes) ended(n dev.Node) {
 	p.hold(n)
 }
 
-// compatWriter registers agents of a domain at its nodes in turn, all the time,
-// and remembers which registrations were acknowledged.
-type compatWriter struct {
-	p            *processes
-	domain       int
-	who          string
-	acknowledged sync.Map // name -> true
-	count        atomic.Int64
-}
-
 const compatDocument = `{"base":"https://kept.example.test/","description":"an agent that an upgrade must not lose"}`
-
-func (w *compatWriter) run(ctx context.Context) {
-	hc := w.p.http(w.domain, w.who)
-
-	for i := 0; ctx.Err() == nil; i++ {
-		nodes := w.p.Domains[w.domain].Nodes
-
-		name := fmt.Sprintf("kept-%d-%d", w.domain, i)
-		if _, err := registerAt(ctx, hc, nodes[i%len(nodes)].API, name); err == nil {
-			w.acknowledged.Store(name, true)
-			w.count.Add(1)
-		}
-
-		// The pace of a busy directory; the view at the end is bounded.
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// registerAt registers a name at a node and returns the registration's path there.
-func registerAt(ctx context.Context, hc *http.Client, address, name string) (location string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/ad/r?lt=3600&agent="+name,
-		strings.NewReader(compatDocument))
-	if err != nil {
-		return "", err
-	}
-
-	req.Header.Set("Content-Type", "application/json")
-
-	resp, err := hc.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", err
-	}
-
-	if resp.StatusCode/100 != 2 {
-		return "", fmt.Errorf("register %s: %s: %s", name, resp.Status, body)
-	}
-
-	return resp.Header.Get("Location"), nil
-}
-
-// await returns once so many more registrations were acknowledged.
-func (w *compatWriter) await(more int64) {
-	w.p.t.Helper()
-
-	until := w.count.Load() + more
-	w.p.eventually("agents can register", func() error {
-		if n := w.count.Load(); n < until {
-			return fmt.Errorf("%d acknowledged, want %d", n, until)
-		}
-
-		return nil
-	})
-}
 
 // statementFormat returns the format in which a node has the statement of the
 // registration at location.
 func (p *processes) statementFormat(domain, n int, location string) int {
 	p.t.Helper()
 
-	status, _, body := p.fetch(p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API+location+"/record")
+	got := exchangeOf(p.t, p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API, "GET", location+"/record", "")
 
-	parts := strings.Split(body, ".")
-	if status != http.StatusOK || len(parts) < 3 {
-		p.t.Fatalf("GET %s/record: %d %s", location, status, body)
+	parts := strings.Split(string(got.body), ".")
+	if got.status != http.StatusOK || len(parts) < 3 {
+		p.t.Fatalf("GET %s/record: %d %s", location, got.status, got.body)
 	}
 
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -254,20 +181,6 @@ func (p *processes) statementFormat(domain, n int, location string) int {
 	must(p.t, json.Unmarshal(payload, &statement))
 
 	return statement.Format
-}
-
-// fetch asks for a URL and returns the whole answer.
-func (p *processes) fetch(hc *http.Client, url string) (status int, header http.Header, body string) {
-	p.t.Helper()
-
-	resp, err := hc.Get(url)
-	must(p.t, err)
-	defer resp.Body.Close()
-
-	b, err := io.ReadAll(resp.Body)
-	must(p.t, err)
-
-	return resp.StatusCode, resp.Header, string(b)
 }
 
 // ledger returns the size and root of a node's ledger by its signed head.
@@ -283,11 +196,11 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 	hc := p.http(domain, "")
 	hc.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
 
-	status, _, body := p.fetch(hc, d.Nodes[n].API+"/federation/v1/heads?origin="+d.TrustDomain)
+	got := exchangeOf(p.t, hc, d.Nodes[n].API, "GET", "/federation/v1/heads?origin="+d.TrustDomain, "")
 
-	parts := strings.Split(body, ".")
-	if status != http.StatusOK || len(parts) != 3 {
-		p.t.Fatalf("the head of node %d: %d %s", n+1, status, body)
+	parts := strings.Split(string(got.body), ".")
+	if got.status != http.StatusOK || len(parts) != 3 {
+		p.t.Fatalf("the head of node %d: %d %s", n+1, got.status, got.body)
 	}
 
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -319,21 +232,29 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	alpha, beta := p.Domains[0], p.Domains[1]
 
 	ctx, cancel := context.WithCancel(t.Context())
-	writers := []*compatWriter{{p: p, domain: 0, who: "agent/ada"}, {p: p, domain: 1, who: "agent/bob"}}
+	who := []string{"agent/ada", "agent/bob"}
+
+	// The pace of a busy directory; the view at the end is bounded.
+	writers := []*writer{{pace: 50 * time.Millisecond}, {pace: 50 * time.Millisecond}}
 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 
-	for _, w := range writers {
-		running.Go(func() { w.run(ctx) })
+	for domain, w := range writers {
+		var clients []*apiclient.Client
+		for n := range p.Domains[domain].Nodes {
+			clients = append(clients, p.client(domain, n, who[domain]))
+		}
+
+		running.Go(func() { w.run(ctx, fmt.Sprint(domain), clients...) })
 	}
 
 	// Alpha is upgraded while beta reads format 1 alone: alpha goes on in format 1.
 	for _, n := range alpha.Nodes {
 		p.upgrade(n, next)
-		writers[0].await(20)
-		writers[1].await(5)
+		writers[0].more(t, 20)
+		writers[1].more(t, 5)
 	}
 
 	plain := p.register(0, 0, "plain")
@@ -391,8 +312,8 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		p.eventually(n.ID+" opens the records that it kept", func() error {
 			return p.finds(1, i, "newer")
 		})
-		writers[1].await(20)
-		writers[0].await(5)
+		writers[1].more(t, 20)
+		writers[0].more(t, 5)
 	}
 
 	for domain := range p.Domains {
@@ -410,12 +331,12 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	cancel()
 	running.Wait()
 
-	for _, w := range writers {
-		t.Logf("%d acknowledged at %s", w.count.Load(), p.Domains[w.domain].TrustDomain)
+	for i, w := range writers {
+		t.Logf("%d acknowledged at %s", w.count.Load(), p.Domains[i].TrustDomain)
 
 		for domain := range p.Domains {
 			for n := range p.Domains[domain].Nodes {
-				at := p.client(domain, n, w.who)
+				at := p.client(domain, n, who[i])
 				p.eventually("everything acknowledged is visible", func() error {
 					return shows(t, at, &w.acknowledged)
 				})
@@ -429,12 +350,18 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	}
 }
 
-// register registers a name, with contents that are new each time, and returns its path.
+// register registers a name, again until the node takes it, and returns the registration's path.
 func (p *processes) register(domain, n int, name string) (location string) {
 	p.t.Helper()
+	p.eventually(name+" is registered", func() error {
+		got, err := p.client(domain, n, "agent/ada").Register(p.t.Context(), name, []byte(compatDocument),
+			apiclient.RegisterOptions{Lifetime: time.Hour})
+		if err == nil {
+			location = "/ad/r/" + got.RID
+		}
 
-	location, err := registerAt(p.t.Context(), p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API, name)
-	must(p.t, err)
+		return err
+	})
 
 	return location
 }
@@ -458,14 +385,13 @@ func (p *processes) finds(domain, n int, name string) error {
 func (p *processes) findsOf(domain, n, origin int, name string) error {
 	p.t.Helper()
 
-	url := p.Domains[domain].Nodes[n].API + "/ad/l?agent=" + name + "&origin=" + p.Domains[origin].TrustDomain
-
-	status, _, body := p.fetch(p.http(domain, "agent/ada"), url)
-	if status != http.StatusOK || !strings.Contains(body, `"agent":"`+name+`"`) {
-		return fmt.Errorf("GET %s: %d %.300s", url, status, body)
+	page, err := p.client(domain, n, "agent/ada").Lookup(p.t.Context(),
+		apiclient.LookupOptions{Agent: name, Origin: p.Domains[origin].TrustDomain})
+	if err == nil && len(page.Agents) == 0 {
+		err = fmt.Errorf("node %d of %s doesn't show %s", n+1, p.Domains[domain].TrustDomain, name)
 	}
 
-	return nil
+	return err
 }
 
 // refusesToStart shows that the previous release refuses to start on the disk of an

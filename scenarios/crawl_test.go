@@ -25,19 +25,12 @@ import (
 // Requirement: WOA-013, WOA-021, WOA-031
 func TestACrawledDocumentIsFollowed(t *testing.T) {
 	var listed string
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, ca := webServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/woa+json")
 		fmt.Fprintf(w,
 			`{"woa_version":"1","agents":[%s],`+
 				`"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`, listed)
-	}))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	s.StartTLS()
-	defer s.Close()
-
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-		0o600))
+	})
 
 	agent := func(id, more string) string {
 		return `{"id":"` + id +
@@ -48,11 +41,11 @@ func TestACrawledDocumentIsFollowed(t *testing.T) {
 		agent("tells", `,"authz":{"password":"p"}`)}, ",")
 
 	m := mesh.Start(t, mesh.Options{Nodes: 1, RealTime: true, Configure: func(c *config.Config) {
-		c.Crawl = config.Crawl{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL},
+		c.Crawl = config.Crawl{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{url},
 			Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
 	n := m.Domain("alpha.test").Nodes[0]
-	host := strings.TrimPrefix(s.URL, "https://")
+	host := strings.TrimPrefix(url, "https://")
 	see := func(want ...string) (agents map[string]map[string]any) {
 		t.Helper()
 		m.Eventually(time.Minute, "the domain has "+strings.Join(want, ", "), func() error {
@@ -104,4 +97,19 @@ func TestACrawledDocumentIsFollowed(t *testing.T) {
 	if before["stays@"+host]["href"] != after["stays@"+host]["href"] {
 		t.Error("an unchanged agent was registered again")
 	}
+}
+
+// webServer starts a server of web PKI, and returns its URL and a file with the certificate that certifies it.
+func webServer(t *testing.T, handler http.HandlerFunc) (url, ca string) {
+	t.Helper()
+
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+
+	return server.URL, ca
 }

@@ -37,23 +37,6 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
 		},
-		"E1, by the first of a dozen keys": func(m *mesh.Mesh, l *mesh.Liar) {
-			d := renewal(l)
-			l.Say("beta.test", d)
-			m.Eventually(time.Minute, "one peer has it", func() error { return announcedUntil(m, "beta.test", d) })
-
-			for range 11 {
-				l.Rotate()
-				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
-				l.Say("beta.test", d)
-				m.Eventually(time.Minute, "one peer has more", func() error {
-					return announcedUntil(m, "beta.test", d)
-				})
-			}
-
-			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5
-			l.Say("gamma.test", d)
-		},
 		"E3": func(_ *mesh.Mesh, l *mesh.Liar) {
 			doc := *l.Doc
 			doc.Seq += 100

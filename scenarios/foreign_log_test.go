@@ -1,12 +1,10 @@
 package scenarios
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -87,23 +85,6 @@ func servedPolicy(n *mesh.Node) (string, error) {
 	return file(n, "/log/"+origin[strings.LastIndexByte(origin, '/')+1:]+"/policy")
 }
 
-// submit submits a body to a node.
-func submit(t *testing.T, n *mesh.Node, body string) (status int, answer string) {
-	t.Helper()
-
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-
-	req := valueOf(http.NewRequestWithContext(ctx, http.MethodPost, n.URL()+"/witness/add-checkpoint",
-		strings.NewReader(body)))
-
-	res, err := n.HTTP("").Do(req)
-	must(t, err)
-	defer res.Body.Close()
-
-	return res.StatusCode, string(valueOf(io.ReadAll(res.Body)))
-}
-
 // A log of others is cosigned by a domain of three nodes, whichever is asked, with the six statuses of C2SP
 // tlog-witness; torchwood verifies the cosignature by the policy file in which a peer names the witness.
 //
@@ -147,13 +128,15 @@ func TestAForeignLogIsCosigned(t *testing.T) {
 				m.Sleep(11 * time.Second) // between two checkpoints of one log
 			}
 
-			status, answer := submit(t, nodes[i%3], step.body)
-			if status != step.status || step.answer != "" && answer != step.answer {
-				t.Errorf("%s: got %d %s, want %d %s", step.name, status, answer, step.status, step.answer)
+			n := nodes[i%3]
+
+			got := exchangeOf(t, n.HTTP(""), n.URL(), "POST", "/witness/add-checkpoint", step.body)
+			if got.status != step.status || step.answer != "" && string(got.body) != step.answer {
+				t.Errorf("%s: got %d %s, want %d %s", step.name, got.status, got.body, step.status, step.answer)
 			}
 
-			if status == http.StatusOK {
-				last = answer
+			if got.status == http.StatusOK {
+				last = string(got.body)
 			}
 		}
 

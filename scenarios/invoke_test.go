@@ -74,7 +74,11 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	register(nobody)
 	invoke := func(node int, body string, header ...string) (int, http.Header, string) {
 		t.Helper()
-		return p.post(0, node, "agent/bob", "/agents/translator/invoke", body, header...)
+
+		got := exchangeOf(t, p.http(0, "agent/bob"), p.Domains[0].Nodes[node].API, "POST", "/agents/translator/invoke", body,
+			header...)
+
+		return got.status, got.header, string(got.body)
 	}
 	p.eventually("the agent is known in the other domain", func() error {
 		if status, _, body := invoke(0, `{"text": "a"}`); status != http.StatusBadGateway {
@@ -221,31 +225,4 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	if intents < 4 || ok < 2 || strings.Contains(text, "canary") {
 		t.Errorf("%d intents and %d that succeeded: %.2000s", intents, ok, text)
 	}
-}
-
-// post sends JSON to a node as one of its domain's identities.
-func (p *processes) post(domain, n int, who, path, body string, header ...string) (status int, got http.Header,
-	answer string) {
-	p.t.Helper()
-
-	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.Domains[domain].Nodes[n].API+path,
-		strings.NewReader(body))
-	must(p.t, err)
-
-	req.Header.Set("Content-Type", "application/json")
-
-	for i := 0; i+1 < len(header); i += 2 {
-		if header[i+1] != "" {
-			req.Header.Set(header[i], header[i+1])
-		}
-	}
-
-	resp, err := p.http(domain, who).Do(req)
-	must(p.t, err)
-	defer resp.Body.Close()
-
-	b, err := io.ReadAll(resp.Body)
-	must(p.t, err)
-
-	return resp.StatusCode, resp.Header, string(b)
 }

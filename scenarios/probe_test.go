@@ -1,13 +1,8 @@
 package scenarios
 
 import (
-	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +17,7 @@ import (
 //
 // Requirement: AD-044
 func TestAgentsAreProbed(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, ca := webServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/honest/.well-known/agent-card.json" {
 			http.NotFound(w, r)
 			return
@@ -31,14 +26,7 @@ func TestAgentsAreProbed(t *testing.T) {
 		fmt.Fprintf(w,
 			`{"name":"Honest","description":"D","version":"1","url":"https://%s/honest",`+
 				`"skills":[{"id":"hello","name":"H","description":"D","tags":[]}]}`, r.Host)
-	}))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	s.StartTLS()
-	defer s.Close()
-
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-		0o600))
+	})
 
 	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *config.Config) {
 		c.Probe = config.Probe{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true,
@@ -49,9 +37,9 @@ func TestAgentsAreProbed(t *testing.T) {
 		return exchangeOf(t, n.HTTP("/agent/ada"), n.URL(), "POST", fmt.Sprintf("/ad/r?agent=%s&lt=%d", name, lt),
 			`{"base":"`+base+`","protocols":["a2a"],"capabilities":[{"name":"`+skill+`","type":"skill"}]}`).want(t, 201)
 	}
-	register("honest", s.URL+"/honest", "hello", 60)
-	register("boastful", s.URL+"/honest", "pay", 3600)
-	register("silent", s.URL+"/silent", "hello", 3600)
+	register("honest", url+"/honest", "hello", 60)
+	register("boastful", url+"/honest", "pay", 3600)
+	register("silent", url+"/silent", "hello", 3600)
 	register("inward", "https://10.0.0.1/", "hello", 3600)
 	want := map[string]string{"honest": "verified", "boastful": "mismatch capabilities",
 		"silent": "unreachable nothing", "inward": "unreachable address"}

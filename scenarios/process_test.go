@@ -312,15 +312,7 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 
 // shows returns an error that names the acknowledged registrations that are missing.
 func shows(t *testing.T, c *apiclient.Client, acknowledged *sync.Map) error {
-	seen := map[string]bool{}
-
-	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "kept-*"})
-	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
-		for _, a := range page.Agents {
-			seen[a.Agent] = true
-		}
-	}
-
+	seen, err := names(t, c, "kept-")
 	if err != nil {
 		return err
 	}

@@ -143,6 +143,7 @@ func TestTracesCrossNodesAndTellNothing(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0", "--trace", url)
 	leader := p.leader(0)
 	follower := slices.IndexFunc(p.Domains[0].Nodes, func(n dev.Node) bool { return n.ID != leader.ID })
+	at := p.Domains[0].Nodes[follower].API
 
 	document := func(at string) string {
 		return fmt.Sprintf(`{"base": %q, "protocols": ["https"], "tags": ["canary-tag"], "description": "canary words",
@@ -153,27 +154,21 @@ func TestTracesCrossNodesAndTellNothing(t *testing.T) {
 		trace := r.Header.Get("Traceparent")
 		shown <- trace
 
-		status, _, body := p.post(0, follower, "agent/bob", "/ad/r?agent=canary-second",
+		got := exchangeOf(t, p.http(0, "agent/bob"), at, "POST", "/ad/r?agent=canary-second",
 			document("https://127.0.0.1:1025/"), "Traceparent", trace)
-		if status != http.StatusCreated {
-			t.Errorf("%d %s", status, body)
+		if got.status != http.StatusCreated {
+			t.Errorf("%d %s", got.status, got.body)
 		}
 
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"text": "canary-output"}`)
 	})
 
-	status, _, body := p.post(0, follower, "agent/ada", "/ad/r?agent=canary-first", document(agent.URL+"/a"))
-	if status != http.StatusCreated {
-		t.Fatalf("%d %s", status, body)
-	}
+	exchangeOf(t, p.http(0, "agent/ada"), at, "POST", "/ad/r?agent=canary-first", document(agent.URL+"/a")).want(t, 201)
 
 	// The agent, called in a caller's trace, registers another at a follower.
-	status, _, body = p.post(0, follower, "agent/bob", "/agents/canary-first/invoke", `{"text": "canary-input"}`,
-		"Traceparent", asked, "Tracestate", "vendor=canary", "Baggage", "who=canary")
-	if status != http.StatusOK {
-		t.Fatalf("%d %s", status, body)
-	}
+	exchangeOf(t, p.http(0, "agent/bob"), at, "POST", "/agents/canary-first/invoke", `{"text": "canary-input"}`,
+		"Traceparent", asked, "Tracestate", "vendor=canary", "Baggage", "who=canary").want(t, 200)
 
 	if got := <-shown; !strings.HasPrefix(got, asked[:36]) || got == asked {
 		t.Errorf("the agent was shown the trace %q, want another parent of %q", got, asked)
@@ -255,24 +250,11 @@ func anySpan(_, _ *tracedSpan) bool { return true }
 func (p *processes) traced(domain int, who, method, target, body string, header ...string) {
 	p.t.Helper()
 
-	req, err := http.NewRequestWithContext(p.t.Context(), method, p.Domains[0].Nodes[0].API+target,
-		strings.NewReader(body))
-	must(p.t, err)
-
-	req.Header.Set("Content-Type", "application/json")
-
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-
 	client := p.http(domain, who)
 	client.Transport.(*http.Transport).TLSClientConfig.RootCAs = p.http(0, "").Transport.(*http.Transport).
 		TLSClientConfig.RootCAs
 
-	resp, err := client.Do(req)
-	must(p.t, err)
-
-	resp.Body.Close()
+	exchangeOf(p.t, client, p.Domains[0].Nodes[0].API, method, target, body, header...)
 }
 
 // tellNothing fails the test if an exported byte is of a caller, or a span has a trace that was not to

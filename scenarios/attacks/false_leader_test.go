@@ -2,14 +2,11 @@ package attacks
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -107,14 +104,6 @@ func (f *falseLeader) isRefused(at dev.Node, name string, entry *raft.Log, reaso
 	f.m.names(at, f.as, reason)
 }
 
-// A refusedLine is a line of an audit log about a message that was refused.
-type refusedLine struct {
-	Outcome   string `json:"outcome"`
-	Action    string `json:"action"`
-	Target    string `json:"target"`
-	BroughtBy string `json:"brought_by"`
-}
-
 // names fails unless a node reports, in its metrics and in its audit log, what it has refused of a member.
 func (m *runningMesh) names(at, member dev.Node, reason string) {
 	m.t.Helper()
@@ -123,20 +112,7 @@ func (m *runningMesh) names(at, member dev.Node, reason string) {
 			return errors.New("the metric says nothing")
 		}
 
-		text, err := os.ReadFile(filepath.Join(at.Data, "audit.jsonl"))
-		if err != nil {
-			return err
-		}
-
-		for line := range strings.Lines(string(text)) {
-			var refused refusedLine
-			if json.Unmarshal([]byte(line), &refused) == nil && refused.Outcome == "misconduct" &&
-				refused.Action == "raft."+reason && refused.BroughtBy == member.ID {
-				return nil
-			}
-		}
-
-		return errors.New("no line of the audit log does")
+		return reportsMisconduct(m.t, at, member, "raft."+reason)
 	})
 }
 

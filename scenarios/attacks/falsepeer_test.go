@@ -93,10 +93,24 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 	svid, err := p.ca.Issue("/roster/node/1", time.Hour, time.Now())
 	must(m.t, err)
 
+	server := m.serves(p, svid.ID, alpha, &tls.Config{Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()}})
+	server.StartTLS()
+
+	p.base = server.URL
+	m.peerWith(p)
+
+	return p
+}
+
+// serves returns a server, not started yet, of what a false peer announces as a node to its only peer.
+func (m *runningMesh) serves(p *falsePeer, as spiffeid.ID, peer spiffeid.TrustDomain, config *tls.Config,
+) *httptest.Server {
+	m.t.Helper()
+
 	served, err := federation.Open(federation.Config{
-		Domain: p.name, Node: svid.ID, Dir: m.t.TempDir(), Source: p, Keys: p.ring, View: index.NewView(p.name),
+		Domain: p.name, Node: as, Dir: m.t.TempDir(), Source: p, Keys: p.ring, View: index.NewView(p.name),
 		Peerings: func() []directory.Peering {
-			return []directory.Peering{{Domain: alpha, State: directory.PeeringActive, Mesh: true}}
+			return []directory.Peering{{Domain: peer, State: directory.PeeringActive, Mesh: true}}
 		},
 		Client: func(spiffeid.TrustDomain) *http.Client { return &http.Client{} }, // it asks nobody
 		Logger: slog.New(slog.DiscardHandler),
@@ -106,22 +120,16 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 
 	server := httptest.NewUnstartedServer(
 		served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }))
-	server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()},
-		ClientAuth:   tls.RequireAnyClientCert, // it judges nobody
-		NextProtos:   []string{"h2"},
-	}
+	server.TLS = config
+	server.TLS.ClientAuth = tls.RequireAnyClientCert // it judges nobody
+	server.TLS.NextProtos = []string{"h2"}
 	server.EnableHTTP2 = true
-	server.StartTLS()
 	m.t.Cleanup(func() {
 		server.CloseClientConnections() // held polls
 		server.Close()
 	})
 
-	p.base = server.URL
-	m.peerWith(p)
-
-	return p
+	return server
 }
 
 // peerWith makes the first domain peer with a false one, by its operator.

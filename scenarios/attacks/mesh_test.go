@@ -101,9 +101,9 @@ func (m *runningMesh) flags(domain int, who string) []string {
 	return nil
 }
 
-// ask does one request and returns its status and body.
-func ask(ctx context.Context, client *http.Client, method, url string, body []byte) (status int, answer []byte,
-	err error) {
+// ask does one request, with more header fields, and returns its status and body.
+func ask(ctx context.Context, client *http.Client, method, url string, body []byte, header ...string) (status int,
+	answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -111,6 +111,12 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+
+	for i := 0; i < len(header); i += 2 {
+		if header[i+1] != "" {
+			req.Header.Set(header[i], header[i+1])
+		}
 	}
 
 	resp, err := client.Do(req)

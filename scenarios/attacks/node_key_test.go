@@ -1,17 +1,11 @@
 package attacks
 
 import (
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,10 +16,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
-	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/node/dev"
 	"github.com/roster-mesh/roster/scenarios/launch"
 	"github.com/roster-mesh/roster/trust"
@@ -60,42 +52,22 @@ func (m *runningMesh) impersonate(n dev.Node, at uint64) *falsePeer {
 	p := &falsePeer{domain: &domain{name: name, ring: ring}, at: at, keys: keys, epoch: keys.Epoch,
 		changed: make(chan struct{})}
 
-	served, err := federation.Open(federation.Config{
-		Domain: name, Node: spiffeid.RequireFromString(n.ID), Dir: m.t.TempDir(), Source: p, Keys: ring,
-		View: index.NewView(name),
-		Peerings: func() []directory.Peering {
-			return []directory.Peering{{Domain: beta, State: directory.PeeringActive, Mesh: true}}
-		},
-		Client: func(spiffeid.TrustDomain) *http.Client { return &http.Client{} }, // it asks nobody
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	must(m.t, err)
-	m.t.Cleanup(func() { _ = served.Close() })
-
 	address, err := url.Parse(n.API)
 	must(m.t, err)
 
-	server := httptest.NewUnstartedServer(
-		served.Handler(func(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }))
+	server := m.serves(p, spiffeid.RequireFromString(n.ID), beta, m.memberTLS(n))
 	must(m.t, server.Listener.Close())
 	launch.Eventually(m.t, "the address is free", func() (err error) {
 		server.Listener, err = net.Listen("tcp", address.Host)
 		return err
 	})
 
-	server.TLS = m.memberTLS(n, "h2")
-	server.TLS.ClientAuth = tls.RequireAnyClientCert
-	server.EnableHTTP2 = true
 	server.StartTLS()
-	m.t.Cleanup(func() {
-		server.CloseClientConnections() // held polls
-		server.Close()
-	})
 
 	return p
 }
 
-// names returns the agents of the first domain that a node of the second one finds.
+// found returns the agents of the first domain that a node of the second one finds.
 func (m *runningMesh) found(at dev.Node, agents ...string) (names []string) {
 	m.t.Helper()
 
@@ -131,20 +103,7 @@ func (m *runningMesh) refusesNode(at, thief dev.Node) {
 			return fmt.Errorf("its operator is told %v", nodes)
 		}
 
-		text, err := os.ReadFile(filepath.Join(at.Data, "audit.jsonl"))
-		if err != nil {
-			return err
-		}
-
-		for line := range strings.Lines(string(text)) {
-			var refused refusedLine
-			if json.Unmarshal([]byte(line), &refused) == nil && refused.Action == "peer.contradiction" &&
-				refused.BroughtBy == thief.ID && refused.Outcome == "misconduct" {
-				return nil
-			}
-		}
-
-		return errors.New("no line of the audit log does")
+		return reportsMisconduct(m.t, at, thief, "peer.contradiction")
 	})
 }
 

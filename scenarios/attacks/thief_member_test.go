@@ -140,8 +140,8 @@ func (m *runningMesh) writeFrame(as *tls.Config, to dev.Node, request map[int]an
 	return answers.Replies[0].Problem, nil
 }
 
-// An appliedLine is a line of an audit log about a command that was applied.
-type appliedLine struct {
+// An auditLine is a line of a node's audit log.
+type auditLine struct {
 	Phase     string `json:"phase"`
 	Action    string `json:"action"`
 	Actor     string `json:"actor"`
@@ -149,14 +149,13 @@ type appliedLine struct {
 	Outcome   string `json:"outcome"`
 	Proof     string `json:"proof"`
 	BroughtBy string `json:"brought_by"`
-	By        string `json:"by"`
-	Position  string `json:"position"`
 	Revision  string `json:"revision"`
+	Payload   string `json:"payload"`
 }
 
 // check returns an error unless the line is of a proven command of the operator that one of the
 // members has brought.
-func (l *appliedLine) check(broughtBy []dev.Node) error {
+func (l *auditLine) check(broughtBy []dev.Node) error {
 	brought := slices.ContainsFunc(broughtBy, func(n dev.Node) bool { return n.ID == l.BroughtBy })
 	if !brought || l.Actor != "spiffe://alpha.test/ops/operator" || l.Outcome != "ok" ||
 		strings.Count(l.Proof, ".") != 2 || l.Revision == "" {
@@ -166,21 +165,41 @@ func (l *appliedLine) check(broughtBy []dev.Node) error {
 	return nil
 }
 
-// applied returns the lines of a node's audit log about applied commands of an action.
-func applied(t *testing.T, n dev.Node, action string) (lines []appliedLine) {
+// auditLines returns the lines of a node's audit log. The last one may be half written.
+func auditLines(t *testing.T, n dev.Node) (lines []auditLine) {
 	t.Helper()
 
 	data, err := os.ReadFile(filepath.Join(n.Data, "audit.jsonl"))
 	must(t, err)
 
 	for raw := range bytes.Lines(data) {
-		var line appliedLine
-		if json.Unmarshal(raw, &line) == nil && line.Phase == "applied" && line.Action == action {
+		var line auditLine
+		if json.Unmarshal(raw, &line) == nil {
 			lines = append(lines, line)
 		}
 	}
 
 	return lines
+}
+
+// applied returns the lines about applied commands of an action.
+func applied(t *testing.T, n dev.Node, action string) []auditLine {
+	t.Helper()
+
+	return slices.DeleteFunc(auditLines(t, n), func(l auditLine) bool { return l.Phase != "applied" || l.Action != action })
+}
+
+// reportsMisconduct returns nil if a node's audit log has a line about what it refused of a node.
+func reportsMisconduct(t *testing.T, at, of dev.Node, action string) error {
+	t.Helper()
+
+	if !slices.ContainsFunc(auditLines(t, at), func(l auditLine) bool {
+		return l.Outcome == "misconduct" && l.Action == action && l.BroughtBy == of.ID
+	}) {
+		return errors.New("no line of the audit log does")
+	}
+
+	return nil
 }
 
 // proofOf returns the header field that roster proof prints.
@@ -204,25 +223,9 @@ func (m *runningMesh) proofOf(method, url, file string) (header string) {
 
 // operate sends a request with an operator's proof, or none if it is empty.
 func operate(ctx context.Context, client *http.Client, method, url, proof string, body []byte) (int, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
+	status, answer, err := ask(ctx, client, method, url, body, "Roster-Operator-Proof", proof)
 
-	req.Header.Set("Content-Type", "application/json")
-
-	if proof != "" {
-		req.Header.Set("Roster-Operator-Proof", proof)
-	}
-
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-
-	return resp.StatusCode, string(answer), err
+	return status, string(answer), err
 }
 
 // recomputes fails unless each entry of type 6 in a node's ledger is the hash of a payload in its audit log.
@@ -230,18 +233,10 @@ func (m *runningMesh) recomputes(n dev.Node) {
 	m.t.Helper()
 
 	entries, _ := m.ledgerOf(n)
-	text, err := os.ReadFile(filepath.Join(n.Data, "audit.jsonl"))
-	must(m.t, err)
-
 	recorded := map[ledger.Entry]bool{}
 
-	for line := range strings.Lines(string(text)) {
-		var read struct {
-			Payload string `json:"payload"`
-		}
-
-		must(m.t, json.Unmarshal([]byte(line), &read))
-		recorded[ledger.EntryOf(ledger.Command, []byte(read.Payload))] = true
+	for _, line := range auditLines(m.t, n) {
+		recorded[ledger.EntryOf(ledger.Command, []byte(line.Payload))] = true
 	}
 
 	commands := 0

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/roster-mesh/roster/node/dev"
 )
@@ -45,48 +42,5 @@ func TestRefusedProbesShowNoPause(t *testing.T) {
 				t.Errorf("answered %d, %d are done", status, one.done)
 			}
 		}
-	}
-}
-
-// The domain that several sections share ends with the last chosen one of them, also if
-// that fails, so that later sections have the machine for themselves.
-func TestTheFilledDomainEndsWithItsLastSection(t *testing.T) {
-	all := sections
-	defer func() { sections = all }()
-
-	var p *process
-	uses := func(_ context.Context, b *bench) (err error) {
-		if b.many != nil {
-			return b.many.nodes[0].running()
-		}
-
-		p, err = begin("sleep", filepath.Join(b.dir, "log"), "sleep", "60")
-		b.many = &filled{domain: &domain{nodes: []*process{p}, client: &http.Client{}}}
-
-		return err
-	}
-
-	var between, after bool
-
-	sections = []section{
-		{"first", time.Minute, uses, true},
-		{"between", time.Minute, func(context.Context, *bench) error {
-			between = p.running() == nil
-			return nil
-		}, false},
-		{"second", time.Minute, func(ctx context.Context, b *bench) error {
-			_ = uses(ctx, b)
-			return context.Canceled
-		}, true},
-		{"after", time.Minute, func(context.Context, *bench) error { after = p.running() == nil; return nil }, false},
-		{"unchosen", time.Minute, uses, true},
-	}
-	if err := run(t.Context(), options{binary: "none",
-		sections: []string{"first", "between", "second", "after"}}); err == nil {
-		t.Error("the failure of a section is not reported")
-	}
-
-	if !between || after {
-		t.Errorf("it runs between: %v, and after: %v", between, after)
 	}
 }

@@ -152,15 +152,6 @@ func (n *Node) Kill() {
 	n.ending.Go(func() { _ = running.Close() }) // a killed node reports no errors
 }
 
-// Wipe empties the disk of a dead node; its SVID stays.
-func (n *Node) Wipe() {
-	n.env.T.Helper()
-	n.ending.Wait()
-	n.env.Note("%s loses its disk", n.Name)
-	n.env.must(os.RemoveAll(n.cfg.Data))
-	n.env.must(os.Mkdir(n.cfg.Data, 0o700))
-}
-
 // HTTP returns a client that speaks to the node as one of its domain's identities
 // (/agent/ada), or anonymously if path is empty. Safe for concurrent use.
 func (n *Node) HTTP(path string) *http.Client { return n.Domain.httpClient(n, path) }
