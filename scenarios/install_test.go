@@ -71,8 +71,7 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 	writeTo(t, dir, "main.go", source)
 	gomod := fmt.Appendf(nil, "module example.com/lookup\n\ngo 1.26.0\n\nrequire %s %s\n", module, installVersion)
 	writeTo(t, dir, "go.mod", gomod)
-	run(dir, "mod", "tidy")
-	run(dir, "build", "-trimpath", "-o", executable("lookup"), ".")
+	run(dir, "build", "-mod=mod", "-trimpath", "-o", executable("lookup"), ".")
 }
 
 // publish makes a module proxy of files that has the work tree's tracked files as

@@ -167,10 +167,10 @@ func (p *processes) restartUntil(n dev.Node, condition string, holds func(dev.No
 }
 
 // serve starts a node that doesn't run, and ends it with the test unless it was killed before.
-func (p *processes) serve(n dev.Node, flags ...string) {
+func (p *processes) serve(n dev.Node) {
 	p.t.Helper()
 
-	process := p.run(append([]string{"serve", "--config", n.Config}, flags...)...)
+	process := p.run("serve", "--config", n.Config)
 	p.started[n.ID] = process
 	p.t.Cleanup(func() {
 		if p.started[n.ID] == process {

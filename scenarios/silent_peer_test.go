@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -233,21 +234,21 @@ func TestASilentPeerIsSeenEverywhere(t *testing.T) {
 	p := startProcesses(t, "--domains", "3", "--nodes", "1", "--sample", "3")
 	stopped, hidden := p.Domains[1], p.Domains[2]
 
-	target, err := url.Parse(hidden.Nodes[0].API)
-	must(t, err)
+	held, address := reserved(t)
+	t.Cleanup(func() { _ = syscall.Close(held) })
 
-	hole := newBlackHole(t, target.Host)
+	hole := newBlackHole(t, address)
 	p.must(0, 0, "peer", "set", hidden.TrustDomain, "--nodes", "https://"+hole.listener.Addr().String())
 	p.kill(hidden.Nodes[0]) // it holds pulls at the old address
 
-	// It tells the nodes that it reaches where it is reached: there, too.
+	// It tells the nodes that it reaches where it is reached: there, too, and nowhere else.
 	text, err := os.ReadFile(hidden.Nodes[0].Config)
-	if err == nil {
-		err = os.WriteFile(hidden.Nodes[0].Config, bytes.ReplaceAll(text, []byte("api: "+hidden.Nodes[0].API),
-			[]byte("api: https://"+hole.listener.Addr().String())), 0o600)
-	}
-
 	must(t, err)
+
+	was := hidden.Nodes[0].API
+	text = bytes.ReplaceAll(text, []byte("api: "+was), []byte("api: https://"+hole.listener.Addr().String()))
+	text = bytes.ReplaceAll(text, []byte("api: "+strings.TrimPrefix(was, "https://")), []byte("api: "+address))
+	must(t, os.WriteFile(hidden.Nodes[0].Config, text, 0o600))
 
 	p.restart(hidden.Nodes[0])
 

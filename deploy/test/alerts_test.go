@@ -72,14 +72,17 @@ func TestAlertsOfAGap(t *testing.T) {
 		must(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
 
-	// Its nodes say where they are reached, too.
+	// Its nodes say where they are reached, too, and are no longer where alpha has reached them.
 	text, err := os.ReadFile(moved.Config)
-	if err == nil {
-		err = os.WriteFile(moved.Config, bytes.ReplaceAll(text, []byte("api: "+moved.API),
-			[]byte("api: https://127.0.0.1:1")), 0o600)
-	}
-
 	must(t, err)
+
+	address := ownNet(4) + "9:8400"
+	text = bytes.ReplaceAll(text, []byte("api: "+moved.API), []byte("api: https://127.0.0.1:1"))
+	text = bytes.ReplaceAll(text, []byte("api: "+strings.TrimPrefix(moved.API, "https://")), []byte("api: "+address))
+	must(t, os.WriteFile(moved.Config, text, 0o600))
+
+	moved.API = "https://" + address
+	beta.Nodes[0] = moved // the domain's slice is the mesh's
 
 	start(t, "beta again", exec.Command(binary(t), "serve", "--config", moved.Config))
 	until(t, "beta answers", func() error {

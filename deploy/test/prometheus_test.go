@@ -630,20 +630,8 @@ func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
 	node, observer := beta.Nodes[0], alpha.Nodes[0]
 	p := startPrometheus(t, map[string][]string{mesh.Domains[0].TrustDomain: {observer.Admin}})
 
-	identity := filepath.Join(dir, beta.TrustDomain, "identities", "agent-ada")
-	register := func(name string) {
-		until(t, name+" is registered", func() error {
-			command := exec.Command(binary(t), "register", name, "../agent/weather.json", "--visibility", "mesh",
-				"--address", node.API, "--bundle", filepath.Join(dir, beta.TrustDomain, "bundle.pem"),
-				"--cert", identity+".pem", "--key", identity+".key")
-
-			out, err := command.CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("%w\n%s", err, out)
-			}
-
-			return err
-		})
+	registers := func(name string) {
+		until(t, name+" is registered", func() error { return register(t, dir, mesh, 1, name) })
 	}
 
 	must(t, syscall.Kill(node.PID, syscall.SIGKILL))
@@ -654,7 +642,7 @@ func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
 
 	first := start(t, "beta before", exec.Command(binary(t), "serve", "--config", node.Config))
 
-	register("one")
+	registers("one")
 	until(t, "alpha has it", func() error {
 		out, err := operator(t, dir, alpha.TrustDomain, observer.API, "lookup", "--agent", "one").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), beta.TrustDomain) {
@@ -678,7 +666,7 @@ func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
 			t.Fatalf("no evidence was found after %d registrations; what fires is %v", again, p.firing(t))
 		}
 
-		register(fmt.Sprintf("two-%d", again))
+		registers(fmt.Sprintf("two-%d", again))
 	}
 
 	// The runbook's first command prints the evidence.

@@ -19,11 +19,8 @@ import (
 	"github.com/roster-mesh/roster/scenarios/launch"
 )
 
-// The bounds of waits, for a machine with much else to do.
-const (
-	pageTimeout = 3 * time.Minute
-	meshTimeout = 2 * time.Minute
-)
+// pageTimeout bounds the run of a page, on a machine with much else to do.
+const pageTimeout = 10 * time.Minute
 
 // exampleNet begins the addresses of nodes on the pages. The run has a net of loopback
 // addresses of its own in their place, since other runs may go on beside it.
@@ -38,7 +35,7 @@ block() {
 }
 eventually() {
   local attempt
-  for attempt in $(seq 300); do
+  for attempt in $(seq 900); do
     if block "$1" >"$1.log" 2>&1 && grep -qP "$2" "$1.log"; then
       cat "$1.log"
       . "$1.env"
@@ -348,17 +345,15 @@ func (lib *library) mesh() string {
 
 	lib.t.Cleanup(func() { _ = mesh.Stop() }) // pages may have ended nodes of it
 
-	for deadline := time.Now().Add(meshTimeout); ; {
-		if strings.Contains(mesh.Output(), "Ctrl-C ends the mesh") {
-			return dir
+	launch.Eventually(lib.t, "the mesh is ready", func() error {
+		if said := mesh.Output(); !strings.Contains(said, "Ctrl-C ends the mesh") {
+			return errors.New(said)
 		}
 
-		if time.Now().After(deadline) {
-			lib.t.Fatalf("the mesh isn't ready: %s", mesh.Output())
-		}
+		return nil
+	})
 
-		time.Sleep(50 * time.Millisecond)
-	}
+	return dir
 }
 
 // writeModule makes a place the module of a reader who imports this one.
