@@ -109,7 +109,8 @@ func webServer(t *testing.T, handler http.HandlerFunc) (url, ca string) {
 	t.Cleanup(server.Close)
 
 	ca = filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	must(t, os.WriteFile(ca, text, 0o600))
 
 	return server.URL, ca
 }

@@ -75,8 +75,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	invoke := func(node int, body string, header ...string) (int, http.Header, string) {
 		t.Helper()
 
-		got := exchangeOf(t, p.http(0, "agent/bob"), p.Domains[0].Nodes[node].API, "POST", "/agents/translator/invoke", body,
-			header...)
+		got := exchangeOf(t, p.http(0, "agent/bob"), p.Domains[0].Nodes[node].API, "POST", "/agents/translator/invoke",
+			body, header...)
 
 		return got.status, got.header, string(got.body)
 	}

@@ -469,7 +469,9 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) {
 		return prover.Prove(method, target, time.Now())
 	})
-	launch.Eventually(l, "a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
+	launch.Eventually(l, "a WIT-SVID by the bundle's key is taken with its proof", func() error {
+		return l.lookup(shown, "")
+	})
 	given := l.proving(ada.bundles, ada.prove)
 	s.must(l.lookup(given, ""))
 	s.must(l.lookup(given, ""))

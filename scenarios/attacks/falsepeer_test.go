@@ -93,7 +93,8 @@ func (m *runningMesh) newFalsePeer(name string, stock func(*falsePeer)) *falsePe
 	svid, err := p.ca.Issue("/roster/node/1", time.Hour, time.Now())
 	must(m.t, err)
 
-	server := m.serves(p, svid.ID, alpha, &tls.Config{Certificates: []tls.Certificate{*trust.NewSource(svid).Certificate()}})
+	certificate := *trust.NewSource(svid).Certificate()
+	server := m.serves(p, svid.ID, alpha, &tls.Config{Certificates: []tls.Certificate{certificate}})
 	server.StartTLS()
 
 	p.base = server.URL
@@ -430,7 +431,7 @@ func TestPeersLeaveANodeMemoryForItsOwnDomain(t *testing.T) {
 		for _, search := range [][]string{{"lookup"}, {"discover", "translate"}} {
 			code, _, notes := runProgram(t, append(m.flags(0, "ops/operator"), search...)...)
 			if code != 0 || !strings.Contains(notes, "shows no registrations of "+strings.Join(shed, ", ")) {
-				return fmt.Errorf("roster %s, exit code %d, doesn't say what is left out: %s; %s", search[0], code, notes, seen)
+				return fmt.Errorf("roster %s, exit code %d, says %q; %s", search[0], code, notes, seen)
 			}
 		}
 

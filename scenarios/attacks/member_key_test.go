@@ -113,7 +113,8 @@ func TestAForwardedChangeNamesItsMember(t *testing.T) {
 		launch.Eventually(t, n.ID+" has a line", func() error { return broughtBy(t, n, last, other.ID) })
 	}
 
-	shown := m.mustRun(append(m.flags(0, "ops/operator"), "audit", "--node", "all", "--who", other.ID, "--what", last, "-o", "wide"))
+	shown := m.mustRun(append(m.flags(0, "ops/operator"), "audit", "--node", "all", "--who", other.ID, "--what", last,
+		"-o", "wide"))
 	if strings.Count(shown, other.ID) < len(m.Domains[0].Nodes) || !strings.Contains(shown, "BROUGHT BY") {
 		t.Errorf("roster audit doesn't say by which member the change came: %s", shown)
 	}

@@ -186,7 +186,9 @@ func auditLines(t *testing.T, n dev.Node) (lines []auditLine) {
 func applied(t *testing.T, n dev.Node, action string) []auditLine {
 	t.Helper()
 
-	return slices.DeleteFunc(auditLines(t, n), func(l auditLine) bool { return l.Phase != "applied" || l.Action != action })
+	return slices.DeleteFunc(auditLines(t, n), func(l auditLine) bool {
+		return l.Phase != "applied" || l.Action != action
+	})
 }
 
 // reportsMisconduct returns nil if a node's audit log has a line about what it refused of a node.
@@ -613,7 +615,8 @@ func TestAnotherDomainsOperatorOrdersNothing(t *testing.T) {
 	m := startMesh(t, "--domains", "2", "--nodes", "1")
 	node := m.Domains[0].Nodes[0]
 	text := `@id("all") permit (principal, action, resource);`
-	m.mustRun(append(m.flags(0, "ops/operator"), "policy", "apply", writeFile(t, t.TempDir(), "all.cedar", []byte(text))))
+	file := writeFile(t, t.TempDir(), "all.cedar", []byte(text))
+	m.mustRun(append(m.flags(0, "ops/operator"), "policy", "apply", file))
 
 	pair := m.as(1, "ops/operator").Transport.(*http.Transport).TLSClientConfig.Certificates[0]
 	client := clientOf(t, m.trusting(pair, "h2"))
