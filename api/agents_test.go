@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -402,5 +403,27 @@ func TestAgentsById(t *testing.T) {
 			"/agents/secret-3": 503, "/agents/nobody": 503} {
 			wantStatus(t, ask(t, s, "/agent/eve", method, target, body), status)
 		}
+	}
+}
+
+// The rid of another's registration is an id as that of none is: the answer doesn't tell that there is one.
+//
+// Requirement: AI-021
+func TestAnothersRIDIsNoID(t *testing.T) {
+	s := registry(t, func(cfg *Config) {
+		hidden := entryOf(t, directory.KindAIDIP, alpha, rid(8), rid(8), 8, metadata("secret", "D", ""))
+		hidden.Owner = identity("/agent/mallory")
+		cfg.View.Own().Put(hidden)
+	})
+
+	answer := func(id string) string {
+		resp := ask(t, s, "/agent/bob", "POST", "/agents", strings.Replace(metadata("bobs", "D", ""), "{",
+			`{"id":"`+id+`",`, 1), "Content-Type", "application/json")
+
+		return strings.ReplaceAll(fmt.Sprint(wantStatus(t, resp, 400)["detail"]), id, "RID")
+	}
+
+	if got, want := answer(rid(8)), answer(rid(9)); got != want {
+		t.Errorf("another's: %v\nnobody's:  %v", got, want)
 	}
 }

@@ -52,19 +52,26 @@ func TestInvoke(t *testing.T) {
 	secret := entry(t, alpha, "01JWNTC0000000000000000AD2", "secret", 2, invocable)
 	reserved := entry(t, alpha, "01JWNTC0000000000000000AD3", "reserved", 3, invocable)
 
+	frozen := entry(t, beta, "01JWNTC0000000000000000AD4", "frozen", 4, invocable)
+
 	withheld, policy := directory.Withhold("description"), newPartPolicy(directory.Redaction{})
 	policy.set(partRules{sight: withheld, hidden: "secret"})
 
-	var in invoke.Request
+	var (
+		in   invoke.Request
+		held error
+	)
+
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.Policy = policy
+		cfg.Frozen = func() []spiffeid.TrustDomain { return []spiffeid.TrustDomain{beta} }
 		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json",
 			Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) {
-			in = got
+			in, held = got, got.Hold(4<<20)
 		}}
 		cfg.Invocable = func(*directory.Entry) bool { return true }
 		cfg.MaxInvocation = 100
-	}, e, secret, reserved)
+	}, e, secret, reserved, frozen)
 	json := []string{"Content-Type", "application/json"}
 
 	resp := ask(t, s, "/agent/bob", "POST", "/agents/agent/translate", `{"a":1}`,
@@ -92,6 +99,7 @@ func TestInvoke(t *testing.T) {
 	}{
 		"nobody": {"", "/agents/agent/invoke", `{}`, json, 401},
 		"policy": {"/agent/bob", "/agents/reserved/invoke", `{}`, json, 403},
+		"frozen": {"/agent/bob", "/agents/frozen/invoke", `{}`, json, 403},
 		"hidden": {"/agent/bob", "/agents/secret/invoke", `{}`, json, 404},
 		"none":   {"/agent/bob", "/agents/none/invoke", `{}`, json, 404},
 		"multipart": {"/agent/bob", "/agents/agent/invoke", `x`,
@@ -114,6 +122,13 @@ func TestInvoke(t *testing.T) {
 		}
 	}
 
+	// The memory of an answer is given back.
+	for range 50 {
+		if wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `{}`, json...), 202); held != nil {
+			t.Fatal(held)
+		}
+	}
+
 	if got := wantStatus(t, ask(t, s, "", "GET", "/agents/agent", ""),
 		200)["gateway"]; got != "/agents/"+rid+"/invoke" {
 		t.Errorf("gateway is %v", got)
@@ -126,6 +141,35 @@ func TestInvoke(t *testing.T) {
 
 	if got, told := wantStatus(t, ask(t, off, "", "GET", "/agents/agent", ""), 200)["gateway"]; told {
 		t.Errorf("gateway is %v, and there is none", got)
+	}
+}
+
+// An open policy lets everybody invoke.
+type openPolicy struct{ houseRules }
+
+func (openPolicy) Invoke(directory.Identity, *directory.Entry) directory.Decision {
+	return directory.Decision{Allow: true}
+}
+
+// Callers without an identity are told apart by nothing, so they may not have a key that gives the answer to another
+// call.
+//
+// Requirement: AI-007
+func TestStrangersHaveNoIdempotencyKeys(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Policy = openPolicy{}
+		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202}}
+	}, entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable))
+
+	for key, want := range map[string]int{"": 202, "k": 400} {
+		header := []string{"Content-Type", "application/json"}
+		if key != "" {
+			header = append(header, "Idempotency-Key", key)
+		}
+
+		if resp := ask(t, s, "", "POST", "/agents/agent/invoke", `{}`, header...); resp.StatusCode != want {
+			t.Errorf("with the key %q: %d, want %d", key, resp.StatusCode, want)
+		}
 	}
 }
 
@@ -268,9 +312,9 @@ func TestInvokeStreams(t *testing.T) {
 			wire.MediaEvents, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").
 				Replace(unavailable), true},
 	} {
+		stream := &closing{Reader: tc.stream}
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media,
-				Stream: io.NopCloser(tc.stream)}}
+			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media, Stream: stream}}
 		}, e)
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke",
 			strings.NewReader("{}"))
@@ -286,10 +330,21 @@ func TestInvokeStreams(t *testing.T) {
 		}()
 
 		if w.Code != 200 || w.Header().Get("Content-Type") != tc.media || w.Body.String() != tc.want ||
-			broken != tc.broken {
-			t.Errorf("%s: %d %v %q, torn: %v", name, w.Code, w.Header(), w.Body, broken)
+			broken != tc.broken || !stream.closed {
+			t.Errorf("%s: %d %v %q, torn: %v, closed: %v", name, w.Code, w.Header(), w.Body, broken, stream.closed)
 		}
 	}
+}
+
+// A closing stream shows whether it was closed, which gives an agent's place back.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
 }
 
 // A stream ends with the credential by which it was asked for, as a watch does.

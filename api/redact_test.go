@@ -451,3 +451,21 @@ func TestWatchFollowsPolicy(t *testing.T) {
 		wantTold(t, read(t, again, 3), "reset (lost), added guide, current")
 	})
 }
+
+// A search by the owner finds nothing of an owner that is withheld: the answer would disclose it.
+//
+// Requirement: SEC-006
+func TestAWithheldOwnerIsNotSearchedBy(t *testing.T) {
+	for member, want := range map[string]int{"description": 1, directory.MemberRegistrant: 0} {
+		s := newTestServer(t, func(cfg *Config) { cfg.Policy = newPartPolicy(directory.Withhold(member)) },
+			entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, aDocument))
+
+		resp := ask(t, s, "/agent/bob", "POST", "/agents/search",
+			`{"filters":{"owner":"spiffe://alpha.test/agent/ada"}}`, "Content-Type", "application/json")
+
+		body, err := io.ReadAll(resp.Body)
+		if n := strings.Count(string(body), `"id"`); err != nil || resp.StatusCode != 200 || n != want {
+			t.Errorf("with %s withheld: found %s, %v", member, body, err)
+		}
+	}
+}

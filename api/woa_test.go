@@ -205,29 +205,30 @@ func TestWoAIsKept(t *testing.T) {
 // Requirement: AD-024
 func TestWoAEndsWithItsRegistrations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		short := entry(t, alpha, "01JWNTC0000000000000000AD1", "short", 1, aDocument)
+		first := entry(t, alpha, "01JWNTC0000000000000000AD1", "first", 1, aDocument)
+		short := entry(t, alpha, "01JWNTC0000000000000000AD2", "short", 2, aDocument)
 		short.ExpiresAt = time.Now().Add(10500 * time.Millisecond).UnixMilli()
-		long := entry(t, alpha, "01JWNTC0000000000000000AD2", "long", 2, aDocument)
-		s := newTestServer(t, frontAll, short, long)
+		last := entry(t, alpha, "01JWNTC0000000000000000AD3", "last", 3, aDocument)
+		s := newTestServer(t, frontAll, first, short, last)
 
 		listed := func() (ids []string, cacheControl string) {
 			resp := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "")
 			return woaIDs(t, wantStatus(t, resp, 200)), resp.Header.Get("Cache-Control")
 		}
 
-		if ids, cached := listed(); len(ids) != 2 || cached != "public, max-age=10" {
+		if ids, cached := listed(); len(ids) != 3 || cached != "public, max-age=10" {
 			t.Errorf("it lists %v, for %q", ids, cached)
 		}
 
 		time.Sleep(10 * time.Second)
 
-		if ids, cached := listed(); len(ids) != 2 || cached != "public, max-age=0" {
+		if ids, cached := listed(); len(ids) != 3 || cached != "public, max-age=0" {
 			t.Errorf("before the deadline it lists %v, for %q", ids, cached)
 		}
 
 		time.Sleep(500 * time.Millisecond)
 
-		if ids, cached := listed(); len(ids) != 1 || cached != "public, max-age=60" {
+		if ids, cached := listed(); len(ids) != 2 || cached != "public, max-age=60" {
 			t.Errorf("at the deadline it lists %v, for %q", ids, cached)
 		}
 	})

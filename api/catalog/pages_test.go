@@ -1,8 +1,11 @@
 package catalog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // However many pages are asked for, memory is bounded.
@@ -22,5 +25,24 @@ func TestWoAPagesAreBounded(t *testing.T) {
 
 	if _, fresh := ps.cached("99"); !fresh {
 		t.Error("the last one is forgotten")
+	}
+}
+
+// While a page is rendered the one before it is served, but not once a registration in it has ended.
+//
+// Requirement: AD-024
+func TestAPageThatEndedIsNotServed(t *testing.T) {
+	ps := newPageCache()
+	ps.rendering <- struct{}{}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	for ends, want := range map[time.Duration]error{time.Hour: nil, -time.Second: context.Canceled} {
+		ps.keep("", &page{made: time.Now(), ends: time.Now().Add(ends)}, 0)
+
+		if _, err := ps.page(ctx, "", nil, nil); !errors.Is(err, want) {
+			t.Errorf("a page that ends in %v: %v, want %v", ends, err, want)
+		}
 	}
 }

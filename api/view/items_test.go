@@ -63,8 +63,9 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 // reader, after a refresh, after the origin has another service, after the agent was
 // asked, and where items share a place.
 func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
-	service, probe := "https://one.beta.test", directory.Probe{}
+	service, probe, visibility := "https://one.beta.test", directory.Probe{}, directory.Visibility{Mesh: true}
 	r := newTestRenderer()
+	r.cfg.DefaultVisibility = func() directory.Visibility { return visibility }
 	r.cfg.Probed = func(*directory.Entry) (directory.Probe, bool) { return probe, probe.State != "" }
 	r.cfg.Service = func(spiffeid.TrustDomain) string { return service }
 
@@ -96,6 +97,10 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	check("at first")
 	service = "https://two.beta.test"
 	check("with another service")
+
+	visibility = directory.Visibility{}
+
+	check("with another default of visibility")
 
 	for _, probe = range []directory.Probe{
 		{State: directory.ProbeVerified, At: 1000},

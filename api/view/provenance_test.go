@@ -1,9 +1,9 @@
 package view
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -111,10 +111,12 @@ func TestEverySurfaceShowsWhoRegistered(t *testing.T) {
 		}
 
 		// All of it is withheld with the owner, and from anonymous callers.
+		e.Visibility = directory.Visibility{}
+
 		redacted := kinds.Redact(e, directory.Withhold(directory.MemberRegistrant))
 		for where, body := range shapes(newTestRenderer(), redacted) {
-			if got := identitiesIn(t, body); len(got) > 0 {
-				t.Errorf("%s, withheld: %s shows %v", name, where, slices.Sorted(maps.Keys(got)))
+			if got := identitiesIn(t, body); len(got) > 0 || bytes.Contains(body, []byte(`"visibility"`)) {
+				t.Errorf("%s, withheld: %s shows %v in %s", name, where, got, body)
 			}
 		}
 
@@ -125,6 +127,36 @@ func TestEverySurfaceShowsWhoRegistered(t *testing.T) {
 			if got := identitiesIn(t, body); len(got) > 0 {
 				t.Errorf("%s: %s shows %v", name, where, got)
 			}
+		}
+	}
+}
+
+// Nothing of a redacted document says that an agent takes no authentication, and no part of an endpoint that may hold a
+// secret is shown to those who see its registration in part.
+//
+// Requirement: AI-022, XU-058
+func TestWhatIsWithheldIsNotMadeUp(t *testing.T) {
+	d, err := directory.ParseDocument(directory.KindAIDIP, []byte(`{"id":"agent","name":"A","description":"D",`+
+		`"endpoint":"https://agents.example.com/a","inputs":{},"outputs":{},"authentication":{"type":"mtls"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := entry(t, alpha, "01HX0000000000000000000000", "agent", 7, aDocument)
+	e.Document, e.Packed = d, directory.Packed{}
+	redacted := kinds.Redact(e, directory.Withhold("authentication"))
+
+	body := newTestRenderer().AppendResolved(nil, &discovery.Candidate{Entry: redacted}, nil, false)
+	if bytes.Contains(body, []byte(`"auth"`)) {
+		t.Errorf("with its authentication withheld it is shown as %s", body)
+	}
+
+	for endpoint, want := range map[string]string{
+		"https://user:key@agents.example.com/a?key=1": "https://agents.example.com/a",
+		"urn:agent:a?key=1":                           "urn:agent:a",
+	} {
+		if got := plainEndpoint(endpoint); got != want {
+			t.Errorf("%s is shown as %s, want %s", endpoint, got, want)
 		}
 	}
 }
