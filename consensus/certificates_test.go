@@ -54,6 +54,8 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 		authority := newCA(t)
 		renew := func(id spiffeid.ID) { certificates[id.String()].Store(authority.brief(t, id)) }
 		d = newDomain(t, 3, func(c *Config) {
+			quiet(c)
+
 			now := &atomic.Pointer[tls.Certificate]{}
 			certificates[c.Node.String()] = now
 			renew(c.Node)

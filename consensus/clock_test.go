@@ -18,6 +18,8 @@ func newClockDomain(t *testing.T, n int) (*domain, []atomic.Int64) {
 	wrong := make([]atomic.Int64, n)
 	i := 0
 	d := newDomain(t, n, func(c *Config) {
+		quiet(c)
+
 		mine := &wrong[i%n]
 		i++
 		c.Clock = directory.NewCheckedClock(func() time.Time { return time.Now().Add(time.Duration(mine.Load())) })
@@ -442,9 +444,7 @@ func confirmSteps(t *testing.T, s *Store, step time.Duration) {
 
 	time.Sleep(5 * time.Second)
 
-	if err := s.ConfirmClock(t.Context(), step); directory.ProblemOf(err) != directory.Conflict {
-		t.Errorf("nothing is to be confirmed any more: %v", err)
-	}
+	problem(t, s.ConfirmClock(t.Context(), step), directory.Conflict) // nothing is to be confirmed any more
 }
 
 // A domain whose machines all start with clocks that are behind its last entry goes on from that

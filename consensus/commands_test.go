@@ -74,10 +74,7 @@ func TestAFalseLeadersCommandsAreRefused(t *testing.T) {
 					t.Errorf("%s: member %d has acknowledged it", name, to)
 				}
 
-				got := refused.take()
-				if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != badCommand {
-					t.Errorf("%s: reported are %v, want %s by %s", name, got, badCommand, d.members[stolen].ID)
-				}
+				refused.one(t, name, d.members[stolen], badCommand)
 			}
 
 			d.register(other, "after", 6000)
@@ -190,7 +187,6 @@ func TestACommandThatSomeMembersCannotVerifyStopsNoDomain(t *testing.T) {
 
 		d.register(other, "after", 6000)
 
-		d.settled()
 		d.equalStates()
 	})
 }
@@ -242,9 +238,7 @@ func TestAMemberThatHasJustStartedJudgesCommands(t *testing.T) {
 					t.Errorf("%s, %s is acknowledged", when, name)
 				}
 
-				if got := refused.take(); len(got) != 1 || got[0].Kind != badCommand {
-					t.Errorf("%s, %s: reported are %v, want %s", when, name, got, badCommand)
-				}
+				refused.one(t, when+", "+name, d.members[1], badCommand)
 			}
 		}
 		judge("after the start")
@@ -303,11 +297,8 @@ func TestALeaderWhoseEntryIsRefusedStepsDown(t *testing.T) {
 			t.Error("the leader leads on")
 		}
 
-		if err := set(leader, "one"); err != nil {
-			t.Error(err)
-		}
+		must(t, set(leader, "one"))
 
-		d.settled()
 		d.equalStates()
 
 		if text, _ := d.nodes[leader].Replica.state.Policy().Policy(); string(text) != "one" {
@@ -340,7 +331,6 @@ func TestAMemberThatWasAwayTakesCommandsOfReplacedAuthorities(t *testing.T) {
 		replaced.Store(true)
 		d.net.heal(d.members[away].Address)
 		d.ready()
-		d.settled()
 		d.equalStates()
 	})
 }
@@ -388,10 +378,7 @@ func TestAMemberThatWasAwayForLongTakesTheLeadersWord(t *testing.T) {
 
 			d.net.heal(d.members[third].Address)
 			d.ready()
-			eventually(t, "the other voter answers again", func() bool {
-				return s.messenger.post(t.Context(), d.members[third], decisionPath, &message.DecisionRequest{},
-					&message.DecisionAnswer{}) == nil
-			})
+			d.eventuallyAnswers(other, third)
 		}
 	})
 }
@@ -454,7 +441,6 @@ func TestOrdersDuringChangesOfPolicyStopNoDomain(t *testing.T) {
 			t.Errorf("%d orders took effect; reported are %v", done.Load(), got)
 		}
 
-		d.settled()
 		d.equalStates()
 	})
 }

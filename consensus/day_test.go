@@ -183,7 +183,6 @@ func liveADay(t *testing.T, seed uint64) (log [][]byte) {
 		}
 
 		t.Logf("refused: %v", refused)
-		d.settled()
 		d.equalStates()
 
 		leader, _ := d.leader()

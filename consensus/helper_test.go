@@ -391,11 +391,8 @@ func (d *domain) log(i int) *faultyLog {
 func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
 	t.Helper()
 
-	d := &domain{t: t, ca: newCA(t), net: newNetwork(), dir: t.TempDir(), nodes: make([]*Store, n), tune: tune}
-	for i := range n {
-		id := spiffeid.RequireFromString(fmt.Sprintf("spiffe://alpha.test/roster/node/n%d", i))
-		d.members = append(d.members, Member{ID: id, Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
-	}
+	d := &domain{t: t, ca: newCA(t), net: newNetwork(), dir: t.TempDir(), tune: tune}
+	d.name(n)
 
 	for i := range n {
 		d.start(i)
@@ -404,6 +401,16 @@ func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
 	t.Cleanup(d.close)
 
 	return d
+}
+
+// name names so many further nodes, which don't run yet.
+func (d *domain) name(more int) {
+	for range more {
+		i := len(d.members)
+		d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
+			Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
+		d.nodes = append(d.nodes, nil)
+	}
 }
 
 func (d *domain) start(i int) {
@@ -596,6 +603,13 @@ func (d *domain) setPolicy(ctx context.Context, at int, text string) {
 
 	_, err := d.nodes[at].SetPolicy(ctx, []byte(text), nil)
 	must(d.t, err)
+}
+
+// quiet has the members of a domain exchange few messages, for tests of minutes: a heartbeat costs as much in virtual
+// time as in real time.
+func quiet(c *Config) {
+	c.Timing.Heartbeat, c.Timing.Election, c.Timing.Lease = 4*time.Second, 4*time.Second, 3*time.Second
+	c.Timing.Commit, c.Timing.Write = time.Second, 30*time.Second
 }
 
 // inDomain runs a test in virtual time, with a domain of so many members that are ready.

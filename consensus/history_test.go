@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // lose removes the disk of a stopped member.
@@ -24,10 +25,10 @@ func (d *domain) lose(i int) {
 //
 // Requirement: FLD-023
 func TestNoSecondHistoryBegins(t *testing.T) {
-	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-			out := d.register(0, "kept", 600)
-
+	orders := [][]int{{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}}
+	for _, order := range orders[:directorytest.Sample(len(orders), 3)] {
+		inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
+			d.register(0, "kept", 600)
 			d.settled()
 
 			for i := range 3 {
@@ -55,8 +56,6 @@ func TestNoSecondHistoryBegins(t *testing.T) {
 			if last, err := d.nodes[2].storage.disk.Logs.LastIndex(); err != nil || last < 3 {
 				t.Errorf("order %v: the log ends at %d: %v", order, last, err)
 			}
-
-			_ = out
 		})
 	}
 }

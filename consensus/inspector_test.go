@@ -145,12 +145,30 @@ func (r *refusalRecord) take() []Misconduct {
 	return all
 }
 
+// one fails unless one message was refused since: of a member, as a kind of misconduct.
+func (r *refusalRecord) one(t *testing.T, what string, by Member, kind MisconductKind) {
+	t.Helper()
+
+	if got := r.take(); len(got) != 1 || got[0].By != by.ID || got[0].Kind != kind {
+		t.Errorf("%s: reported are %v, want %s by %s", what, got, kind, by.ID)
+	}
+}
+
 // frozen returns a snapshot of a member's state, which has all that the domain has committed.
 func (d *domain) frozen(at int) []byte {
 	d.t.Helper()
 	d.settled()
 
 	return frozenOf(d.t, d.nodes[at])
+}
+
+// eventuallyAnswers waits until a member gets an answer of another one.
+func (d *domain) eventuallyAnswers(at, of int) {
+	d.t.Helper()
+	eventually(d.t, "the other one answers", func() bool {
+		return d.nodes[at].messenger.post(d.t.Context(), d.members[of], decisionPath, &message.DecisionRequest{},
+			&message.DecisionAnswer{}) == nil
+	})
 }
 
 // command returns a log entry with commands.
@@ -232,10 +250,7 @@ func TestAFalseLeadersEntriesAreRefused(t *testing.T) {
 				t.Errorf("%s: it was acknowledged", name)
 			}
 
-			got := refused.take()
-			if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != c.want {
-				t.Errorf("%s: reported are %v, want %s by %s", name, got, c.want, d.members[stolen].ID)
-			}
+			refused.one(t, name, d.members[stolen], c.want)
 
 			if now := d.nodes[other].group.raft.CurrentTerm(); now != term {
 				t.Errorf("%s: the term went from %d to %d", name, term, now)
@@ -264,9 +279,7 @@ func TestAnUnreadableChangeIsNotProposed(t *testing.T) {
 			t.Errorf("it was proposed: %v", err)
 		}
 
-		if err := d.nodes[0].life.failure(); err != nil {
-			t.Error(err)
-		}
+		must(t, d.nodes[0].life.failure())
 	})
 }
 
@@ -423,10 +436,7 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 				t.Errorf("%s: it was installed", name)
 			}
 
-			got := refused.take()
-			if len(got) != 1 || got[0].By != d.members[stolen].ID || got[0].Kind != c.want {
-				t.Errorf("%s: reported are %v, want %s by %s", name, got, c.want, d.members[stolen].ID)
-			}
+			refused.one(t, name, d.members[stolen], c.want)
 		}
 
 		d.ready()
@@ -522,12 +532,7 @@ func TestDecisionsInASnapshotAreProvenOrConfirmed(t *testing.T) {
 
 			d.net.heal(d.members[2].Address)
 			d.ready()
-			eventually(t, "member 2 answers again", func() bool {
-				var answer message.DecisionAnswer
-
-				return d.nodes[0].messenger.post(t.Context(), d.members[2], decisionPath, &message.DecisionRequest{},
-					&answer) == nil
-			})
+			d.eventuallyAnswers(0, 2)
 		}
 	})
 }

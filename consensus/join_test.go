@@ -23,9 +23,7 @@ import (
 func (d *domain) newcomer(tune func(*Config)) int {
 	d.t.Helper()
 	i := len(d.nodes)
-	d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
-		Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
-	d.nodes = append(d.nodes, nil)
+	d.name(1)
 	d.startJoining(i, tune)
 
 	return i
@@ -268,11 +266,7 @@ func TestAReaderNeverVotes(t *testing.T) {
 
 func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
-		for i := range 3 {
-			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
-				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
-			d.nodes = append(d.nodes, nil)
-		}
+		d.name(3)
 
 		expect := func(c *Config) {
 			c.Expect, c.Join = 3, nil
@@ -319,9 +313,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 
 		time.Sleep(10 * time.Second)
 
-		if err := d.nodes[0].Ready(); err != nil {
-			t.Error(err)
-		}
+		must(t, d.nodes[0].Ready())
 	})
 }
 
@@ -331,11 +323,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 // Requirement: OPS-027
 func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
 	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
-		for i := range 3 {
-			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
-				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
-			d.nodes = append(d.nodes, nil)
-		}
+		d.name(3)
 
 		for i := range 3 {
 			d.startJoining(i, func(c *Config) {
@@ -361,11 +349,7 @@ func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
 
 func TestTooManyDoNotBeginADomain(t *testing.T) {
 	inDomain(t, 0, nil, func(t *testing.T, d *domain) {
-		for i := range 4 {
-			d.members = append(d.members, Member{ID: valueOf(alphaNode(fmt.Sprintf("n%d", i))),
-				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
-			d.nodes = append(d.nodes, nil)
-		}
+		d.name(4)
 
 		d.net.isolate(d.members[0].Address) // so that none begins before all are there
 
@@ -629,7 +613,8 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 }
 
 func TestTheDeadAreRemovedWhereItIsWanted(t *testing.T) {
-	inDomain(t, 3, func(c *Config) { c.RemoveDead = 5 * time.Minute }, func(t *testing.T, d *domain) {
+	tune := func(c *Config) { quiet(c); c.RemoveDead = 5 * time.Minute }
+	inDomain(t, 3, tune, func(t *testing.T, d *domain) {
 		leader, dead := d.leader()
 		d.stop(dead)
 		time.Sleep(4 * time.Minute)
@@ -654,7 +639,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 		var mu sync.RWMutex // stopping and starting; d.nodes
 
 		var done, unknown atomic.Int64
-		stop := d.writers(6, mu.RLocker(), func(s *Store, w, i int) {
+		stop := d.writers(3, mu.RLocker(), func(s *Store, w, i int) {
 			_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
 			switch {
 			case directory.ProblemOf(err) == directory.OutcomeUnknown:
@@ -675,9 +660,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 			more()
 
 			if round%2 == 0 {
-				if err := d.nodes[other].Transfer(t.Context(), d.members[other].ID); err != nil {
-					t.Error(err)
-				}
+				must(t, d.nodes[other].Transfer(t.Context(), d.members[other].ID))
 
 				more()
 
@@ -689,9 +672,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 			d.nodes[leader] = nil
 			mu.Unlock()
 
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, s.Close())
 
 			more()
 			mu.Lock()
@@ -765,9 +746,7 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 //
 // Requirement: SEC-009
 func TestListenersThatNoNodeDeclares(t *testing.T) {
-	if err := checkListeners([]string{"10.0.0.1:8400", "[2001:db8::1]:8400"}); err != nil {
-		t.Error(err)
-	}
+	must(t, checkListeners([]string{"10.0.0.1:8400", "[2001:db8::1]:8400"}))
 
 	for _, unusable := range [][]string{{"10.0.0.2:1", "10.0.0.1:1"}, {"host:8400"}, {"10.0.0.1"}, {""},
 		make([]string, MaxListeners+1)} {
@@ -815,8 +794,6 @@ func TestAMemberDeclaresABaseURL(t *testing.T) {
 			}
 		}
 
-		if err := declare("https://n1.alpha.test:8400"); err != nil {
-			t.Error(err)
-		}
+		must(t, declare("https://n1.alpha.test:8400"))
 	})
 }

@@ -40,11 +40,7 @@ func allEntries(t *testing.T, s *Store) []ledger.Entry {
 	log, _, err := s.Logs.Log(epoch)
 	must(t, err)
 
-	for n := range tree.Size {
-		if _, err := log.Prove(tree, n); err != nil {
-			t.Fatalf("%s, entry %d of %d: %v", s.cfg.Node, n, tree.Size, err)
-		}
-	}
+	proveAll(t, log, tree)
 
 	var all []ledger.Entry
 
@@ -59,6 +55,17 @@ func allEntries(t *testing.T, s *Store) []ledger.Entry {
 	}
 
 	return all
+}
+
+// proveAll fails unless each entry of a log is proven.
+func proveAll(t *testing.T, log *ledger.Log, tree ledger.Tree) {
+	t.Helper()
+
+	for n := range tree.Size {
+		if _, err := log.Prove(tree, n); err != nil {
+			t.Fatalf("entry %d of %d: %v", n, tree.Size, err)
+		}
+	}
 }
 
 // A strictLog has no entry that was deleted. The library still reads one as long as it is in
@@ -160,11 +167,7 @@ func TestTheLogOfAFormerEpochHeals(t *testing.T) {
 				return !missing
 			})
 
-			for n := range tree.Size {
-				if _, err := log.Prove(tree, n); err != nil {
-					t.Fatalf("node %d, entry %d of %d: %v", i, n, tree.Size, err)
-				}
-			}
+			proveAll(t, log, tree)
 		}
 	})
 }
@@ -217,11 +220,7 @@ func TestANewMemberCopiesFormerLedgers(t *testing.T) {
 			log, tree, err := s.Logs.Log(epoch)
 			must(t, err)
 
-			for n := range tree.Size {
-				if _, err := log.Prove(tree, n); err != nil {
-					t.Fatalf("epoch %d, entry %d of %d: %v", epoch, n, tree.Size, err)
-				}
-			}
+			proveAll(t, log, tree)
 
 			start, err := s.Logs.Start(epoch)
 			if want := valueOf(d.nodes[leader].Logs.Start(epoch)); err != nil || !bytes.Equal(start, want) {
@@ -328,6 +327,7 @@ func historyOf(t *testing.T, s *Store, rid directory.RID) (said []string) {
 func TestEveryMemberHasTheHistory(t *testing.T) {
 	inDomain(t, 3, func(c *Config) {
 		soonCompacted(c)
+		quiet(c)
 		c.KeepHistory = 5 * time.Minute
 	}, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
@@ -508,9 +508,7 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 			d.register(leader, fmt.Sprint("other-", i), 600)
 		}
 
-		if err := s.Erase(t.Context(), made.RID); directory.ProblemOf(err) != directory.Conflict {
-			t.Errorf("the contents of a living registration: %v", err)
-		}
+		problem(t, s.Erase(t.Context(), made.RID), directory.Conflict) // the contents of a living registration
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
 		if _, err := s.Remove(t.Context(), remove); err != nil {
@@ -746,9 +744,7 @@ func TestAMemberThatDiffersAndGoesStopsNoOther(t *testing.T) {
 		s := d.nodes[0]
 		s.comparer.decide([]Member{{ID: valueOf(alphaNode("gone")), Address: "gone.alpha.test:7000"}})
 
-		if err := s.life.failure(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.life.failure())
 	})
 }
 
@@ -776,9 +772,8 @@ func TestMembersPinAuthoritiesAndAuditLogs(t *testing.T) {
 
 		must(t, s.PinAudit(t.Context(), 7, directory.Hash{1}))
 
-		if err := s.PinAudit(t.Context(), 8, directory.Hash{1}); directory.ProblemOf(err) != directory.Conflict {
-			t.Errorf("a second audit head on one day: %v", err)
-		}
+		// a second audit head on one day
+		problem(t, s.PinAudit(t.Context(), 8, directory.Hash{1}), directory.Conflict)
 
 		_, err := s.forwarder.write(t.Context(),
 			&message.Request{Pin: &state.Pin{Node: d.nodes[leader].cfg.Node, Lines: 1, Head: directory.Hash{1}}})

@@ -196,9 +196,7 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 
-		if err := s.reader.awaitIndex(ctx, s.group.raft.LastIndex()); err != nil {
-			t.Error(err)
-		}
+		must(t, s.reader.awaitIndex(ctx, s.group.raft.LastIndex()))
 
 		if s.Replica.progress.applied.Load() == 0 || s.group.raft.State() != raft.Leader {
 			t.Error("nothing is known to be applied")
@@ -249,9 +247,7 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 		d.net.heal(d.members[leader].Address)
 		d.ready()
 
-		if err := s.reader.Linearize(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, s.reader.Linearize(t.Context()))
 
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("confirmed without what was acknowledged elsewhere")
@@ -276,8 +272,6 @@ func TestAReadWaitsForASlowDisk(t *testing.T) {
 			t.Errorf("a read while the disk is slow: %v", err)
 		}
 
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 }

@@ -114,8 +114,6 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 
 		free()
 
-		if err := gone.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, gone.Close())
 	})
 }

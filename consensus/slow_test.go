@@ -90,9 +90,7 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		d.ready()
 		d.settled()
 
-		if err := s.reader.Linearize(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, s.reader.Linearize(t.Context()))
 
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("it does not show what it missed")

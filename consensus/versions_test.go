@@ -251,6 +251,8 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 	)
 
 	inDomain(t, 3, func(c *Config) {
+		quiet(c)
+
 		c.reads = newer()
 		c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
 			if looks.Add(1)%2 == 0 || steady.Load() {

@@ -163,9 +163,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 			t.Error(err)
 		}
 
-		if err := s.reader.Linearize(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, s.reader.Linearize(t.Context()))
 
 		if answer, err := s.peers.AskLeader(t.Context(), []byte("it")); string(answer) != "answer to it" || err != nil {
 			t.Errorf("the leader answers %q, %v", answer, err)
@@ -186,9 +184,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		d.eventuallyVoters(leader, 4, 0)
 		d.ready()
 
-		if err := s.Transfer(t.Context(), d.members[i].ID); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Transfer(t.Context(), d.members[i].ID))
 
 		d.ready()
 

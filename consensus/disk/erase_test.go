@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/roster-mesh/roster/directory/directorytest"
@@ -15,10 +14,7 @@ import (
 // log goes on where it was.
 func TestALogGoesOnBehindASealedFile(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *Disk {
-		return must(Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(err error) { t.Error(err) },
-			Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }}))
-	}
+	open := func() *Disk { return must(openAt(t, dir, nil)) }
 	store := func(d *Disk, index uint64) {
 		t.Helper()
 
@@ -81,10 +77,7 @@ func TestALogGoesOnBehindASealedFile(t *testing.T) {
 // Requirement: LOG-012
 func TestAnUnfinishedSnapshotIsRemovedAtAStart(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *Disk {
-		return must(Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(err error) { t.Error(err) },
-			Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }}))
-	}
+	open := func() *Disk { return must(openAt(t, dir, nil)) }
 
 	d := open()
 
@@ -96,15 +89,11 @@ func TestAnUnfinishedSnapshotIsRemovedAtAStart(t *testing.T) {
 		}
 
 		if index == 0 {
-			if err := sink.Close(); err != nil {
-				t.Fatal(err)
-			}
+			directorytest.Must(t, sink.Close())
 		}
 	}
 
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, d.Close())
 
 	d = open()
 	defer func() { _ = d.Close() }()

@@ -5,7 +5,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/roster-mesh/roster/directory/directorytest"
@@ -16,11 +15,7 @@ import (
 func TestALogWithoutItsNextFileSaysWhy(t *testing.T) {
 	var told error
 
-	d, err := Open(Options{Dir: t.TempDir(), Log: hclog.NewNullLogger(), Failed: func(err error) {
-		told = err
-	}, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool {
-		return false
-	}})
+	d, err := openAt(t, t.TempDir(), func(err error) { told = err })
 	directorytest.Must(t, err)
 
 	data := make([]byte, 1<<20)
@@ -41,7 +36,5 @@ func TestALogWithoutItsNextFileSaysWhy(t *testing.T) {
 		t.Errorf("the member was told: %v", told)
 	}
 
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	directorytest.Must(t, d.Close())
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
@@ -14,12 +12,7 @@ import (
 // stops, is no obstacle.
 func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	open := func() (*Disk, error) {
-		return Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(error) {}, Trailing: 8,
-			LargestEntry: 1 << 20, Leads: func() bool {
-				return false
-			}})
-	}
+	open := func() (*Disk, error) { return openAt(t, dir, nil) }
 
 	first, err := open()
 	directorytest.Must(t, err)
@@ -36,7 +29,5 @@ func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 		t.Fatalf("after the first has let go of it: %v", err)
 	}
 
-	if err := again.Close(); err != nil {
-		t.Error(err)
-	}
+	directorytest.Must(t, again.Close())
 }

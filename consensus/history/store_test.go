@@ -88,9 +88,7 @@ func TestALongHistoryIsReadInParts(t *testing.T) {
 	}
 
 	// Neighbours on both sides are of other registrations.
-	if err := s.Merge(append(all, record(1, 5, 300), record(3, 5, 300))); err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, s.Merge(append(all, record(1, 5, 300), record(3, 5, 300))))
 
 	want := all
 	for _, n := range []int{history.MostRecords, history.MostRecords, 42, 18, 0} {

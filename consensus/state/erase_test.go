@@ -16,9 +16,7 @@ func TestABackupBringsNoErasedRegistrationBack(t *testing.T) {
 	d.at(0, Command{Peer: &peerBeta})
 	rid := d.register(1, ada, "agent", 600)
 
-	if out := d.at(2, Command{Erase: &Erase{rid}}); directory.ProblemOf(out.Err) != directory.Conflict {
-		t.Errorf("the contents of a living registration: %v", out.Err)
-	}
+	problem(t, d.at(2, Command{Erase: &Erase{rid}}).Err, directory.Conflict) // the contents of a living registration
 
 	before := freeze(t, d.state)
 

@@ -80,24 +80,18 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 	// A refused command uses up nothing, because the leader prepares it again.
 	amend := Command{Amend: &Amend{Was: Peer{Domain: beta, State: directory.PeeringActive}, Peer: peerBeta},
 		Origin: order.Origin}
-	if r := d.at(1, amend); directory.ProblemOf(r.Err) != directory.Conflict {
-		t.Fatal(r.Err)
-	}
+	problem(t, d.at(1, amend).Err, directory.Conflict)
 
 	d.applies(2, order)
 
 	size := d.state.history.ledger.Size
-	if r := d.at(3, order); directory.ProblemOf(r.Err) != directory.Replayed {
-		t.Errorf("the second use: %v", r.Err)
-	}
+	problem(t, d.at(3, order).Err, directory.Replayed) // the second use
 
 	if d.state.history.ledger.Size != size || len(d.state.Traced()) != 0 {
 		t.Error("a refused command left a trace")
 	}
 
-	if r := d.at(179, order); directory.ProblemOf(r.Err) != directory.Replayed {
-		t.Errorf("a use while a leader may still have judged it in time: %v", r.Err)
-	}
+	problem(t, d.at(179, order).Err, directory.Replayed) // a use while a leader may still have judged it in time
 
 	// A leader moves the committed time ahead, so that the proof has ended, and back.
 	for _, seconds := range []int64{181, 90_000, 2} {

@@ -74,13 +74,9 @@ func TestAnOlderEpochIsNotCosignedAgain(t *testing.T) {
 		t.Errorf("the last one of the older epoch is %+v", log)
 	}
 
-	if err := d.cosign(1, betaLog, 4, 5, 1); directory.ProblemOf(err) != directory.Conflict {
-		t.Errorf("an older epoch: got %v", err)
-	}
+	problem(t, d.cosign(1, betaLog, 4, 5, 1), directory.Conflict) // an older epoch
 
-	if err := d.cosign(1, betaLog, 0, 5, 1); directory.ProblemOf(err) != directory.Conflict {
-		t.Errorf("an older epoch anew: got %v", err)
-	}
+	problem(t, d.cosign(1, betaLog, 0, 5, 1), directory.Conflict) // an older epoch anew
 
 	// Logs of others have no epochs.
 	for _, origin := range []string{"log.example/2026", "log.example/2025", "log.example/roster/01", "roster/1"} {
@@ -99,18 +95,12 @@ func TestAFullWitnessTakesNoNewLog(t *testing.T) {
 		d.state.witness.put(CosignedLog{Origin: fmt.Sprint("log.example/", i), Size: 1})
 	}
 
-	if err := d.cosign(1, "log.example/new", 0, 1, 1); directory.ProblemOf(err) != directory.Unavailable {
-		t.Errorf("a new log: got %v", err)
-	}
+	problem(t, d.cosign(1, "log.example/new", 0, 1, 1), directory.Unavailable) // a new log
 
-	if err := d.cosign(1, "log.example/7", 1, 2, 1); err != nil {
-		t.Error(err)
-	}
+	directorytest.Must(t, d.cosign(1, "log.example/7", 1, 2, 1))
 
 	big := &Cosign{Origin: "log.example/7", Old: 2, Size: 3, Note: strings.Repeat("x", maxCheckpoint+1)}
-	if r := d.at(1, Command{Cosign: big}); directory.ProblemOf(r.Err) != directory.BadRequest {
-		t.Errorf("a large note: got %v", r.Err)
-	}
+	problem(t, d.at(1, Command{Cosign: big}).Err, directory.BadRequest) // a large note
 }
 
 // Only cosignatures of a checkpoint of this ledger are kept, and those of the newest.
