@@ -33,7 +33,7 @@
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
 //     from the node that sent the page, for two seconds at most. Their bytes must have the
 //     hashes (h, m).
-//  4. recordgate.Gate.Open: each record is parsed and compared with its digest.
+//  4. replica.Gate.Open: each record is parsed and compared with its digest.
 //  5. replica.Origin.AcceptPage: one transaction (store.ApplyPage) writes the entries, the
 //     records, the page and the watermark; then the index changes (rule G3).
 //

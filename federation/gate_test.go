@@ -18,7 +18,6 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -365,15 +364,15 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			want   error
 		}{
 			"the same":         {alpha, o.epoch, good, record, nil},
-			"another domain's": {gamma, o.epoch, good, record, recordgate.ErrRecord},
-			"another epoch's":  {alpha, o.epoch + 1, good, record, recordgate.ErrRecord},
+			"another domain's": {gamma, o.epoch, good, record, replica.ErrRecord},
+			"another epoch's":  {alpha, o.epoch + 1, good, record, replica.ErrRecord},
 			"another's": {alpha, o.epoch, changed(func(d *signed.Digest) {
 				d.RID = other
-			}), record, recordgate.ErrRecord},
+			}), record, replica.ErrRecord},
 			"a later one": {alpha, o.epoch, changed(func(d *signed.Digest) {
 				d.Revision = r.change.Revision - 1
-			}), record, recordgate.ErrRecord},
-			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, recordgate.ErrRecord},
+			}), record, replica.ErrRecord},
+			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, replica.ErrRecord},
 			"issued at no time": {alpha, o.epoch, good, dated(protocol.MaxTime+1, 0), protocol.ErrTime},
 			"since no time":     {alpha, o.epoch, good, dated(0, protocol.MaxTime+1), protocol.ErrTime},
 		} {

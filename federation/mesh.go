@@ -17,7 +17,6 @@ import (
 	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/roster-mesh/roster/limit"
@@ -36,7 +35,7 @@ type Mesh struct {
 	client    *protocol.Client
 	replica   *replica.Config
 	refusals  *replica.RefusalLog
-	records   *recordgate.Gate
+	records   *replica.Gate
 	mirrors   *mirror.Mirrors
 	origins   *replica.Set
 	judge     chan struct{} // capacity 1: rules have changed
@@ -81,7 +80,7 @@ func Open(cfg Config) (*Mesh, error) {
 		IsShort:     cfg.isShort,
 		Doubted:     cfg.Doubted,
 	}
-	m.records = &recordgate.Gate{Dialect: cfg.Dialect, Inside: cfg.Inside, Panics: cfg.Panics}
+	m.records = &replica.Gate{Dialect: cfg.Dialect, Inside: cfg.Inside, Panics: cfg.Panics}
 
 	st, err := store.Open(cfg.Dir, cfg.noSync, store.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -142,7 +141,7 @@ func (m *Mesh) resigned(ctx context.Context, origin *replica.Origin, st *replica
 
 // keepResigned replaces the stored record of the same name.
 func (m *Mesh) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
-	rec recordgate.Fetched) error {
+	rec replica.Fetched) error {
 	return origin.Change(func() error {
 		_, err := m.store.Change(st.Id, func(t *store.Tx) error {
 			now, err := t.Get(rid)

@@ -15,7 +15,6 @@ import (
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -29,7 +28,7 @@ type receiver struct {
 	origins  *replica.Set
 	peers    peers
 	refusals *replica.RefusalLog
-	records  *recordgate.Gate
+	records  *replica.Gate
 	evidence *prosecutor
 }
 
@@ -53,7 +52,7 @@ type receivedPage struct {
 	from    replica.Sender
 	giver   protocol.Node
 	lacks   []protocol.RecordName
-	records map[protocol.RecordName]recordgate.Fetched
+	records map[protocol.RecordName]replica.Fetched
 	opened  map[directory.RID]store.Arrival
 	span    span.Span // of the page; the zero Span if the caller of receive ends it
 	err     error
@@ -279,7 +278,7 @@ func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
 
 	// The parts share the answers of one page, so that splitting it doesn't raise the bound on memory.
 	parts := slices.Collect(slices.Chunk(names, max(minPart, (len(names)+fetchParts-1)/fetchParts)))
-	found := make([]map[protocol.RecordName]recordgate.Fetched, len(parts))
+	found := make([]map[protocol.RecordName]replica.Fetched, len(parts))
 
 	var requests sync.WaitGroup
 	for i, part := range parts {
@@ -296,7 +295,7 @@ func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
 
 	requests.Wait()
 
-	received.records = make(map[protocol.RecordName]recordgate.Fetched, len(names))
+	received.records = make(map[protocol.RecordName]replica.Fetched, len(names))
 	for _, some := range found {
 		maps.Copy(received.records, some)
 	}
@@ -313,8 +312,8 @@ const (
 // checks the rest. It takes at most that many answers, each of at most protocol.MaxAnswer bytes. If
 // documents are large, the rest is requested later.
 func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	holders []protocol.Node, most int) map[protocol.RecordName]recordgate.Fetched {
-	got := make(map[protocol.RecordName]recordgate.Fetched, len(names))
+	holders []protocol.Node, most int) map[protocol.RecordName]replica.Fetched {
+	got := make(map[protocol.RecordName]replica.Fetched, len(names))
 
 	answers := 0
 	for _, node := range holders {
@@ -349,7 +348,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 
 // askRecords requests records from one holder and adds them to got.
 func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	node protocol.Node, got map[protocol.RecordName]recordgate.Fetched) error {
+	node protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
 	var header string // of the record before: usually it is the same
 
 	return rc.client.Records(ctx, node, origin, names, func(line protocol.RecordLine) {
@@ -374,7 +373,7 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		}
 
 		header = r.Header
-		got[named] = recordgate.Fetched{Record: r, From: node.Domain, At: time.Now()}
+		got[named] = replica.Fetched{Record: r, From: node.Domain, At: time.Now()}
 	})
 }
 

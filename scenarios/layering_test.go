@@ -85,8 +85,8 @@ var layers = map[string][]string{
 	// the cluster's port
 	"consensus/transport": {},
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index", "limit",
-		"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
-		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
+		"federation/protocol", "federation/store", "federation/publish", "federation/replica",
+		"federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
 		"directory/span", "directory/checkpoint", "federation/mirror"},
 	"federation/mirror": {"directory", "directory/checkpoint", "directory/durable", "directory/ledger",
 		"federation/protocol"},
@@ -108,12 +108,9 @@ var layers = map[string][]string{
 	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed", "directory/wipe"},
 	// pages, heads and records of the own domain
 	"federation/publish": {"directory", "federation/protocol", "directory/signed"},
-	// the one gate for the bytes of records
-	"federation/recordgate": {"directory", "directory/contain", "directory/kinds", "directory/signed",
-		"directory/span", "federation/protocol", "federation/store", "limit"},
 	// what is held of other domains
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
-		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},
+		"federation/protocol", "federation/store", "limit", "directory/span"},
 	// evidence files on disk
 	"federation/evidence": {"directory", "directory/durable"},
 	// agreements with peers
@@ -250,8 +247,7 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"discovery/postings", "trust", "trust/policy", "trust/audit", "trust/card", "trust/compact",
 	"trust/credentials", "consensus", "consensus/state", "consensus/disk", "consensus/backup",
 	"consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport", "federation",
-	"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
-	"federation/replica", "federation/evidence",
+	"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "federation/witness", "gateway",
 	"gateway/crawl",
 	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest",

@@ -60,7 +60,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	must(t, err)
 
 	overlay, err := (&mutants.Mutant{
-		File: "federation/recordgate/gate.go",
+		File: "federation/replica/gate.go",
 		Old:  "\tprojection, err := project(contents.Agent, contents.Document)\n",
 		New: "\tif len(contents.Agent) > 12 && contents.Agent[:12] == \"kept-marked-\" {\n" +
 			"\t\tpanic(\"the document is marked\")\n\t}\n\n" +

@@ -12,7 +12,6 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -304,12 +303,10 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 		return store.Changes{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
 	}
 
-	// One time for the whole page: the floor that is saved with it is the time by which its digests were freed. The
-	// rest of the saved state may be newer than on disk, where a write of it failed.
-	now := o.Shown.Index.Clock.Now()
+	// The saved state may be newer than on disk, where a write of it failed.
 	fresh := &store.NewPage{
 		Page: page.Page, Text: page.Text, Key: key, VerifiedAt: page.VerifiedAt, Records: records, Room: o.room(st),
-		Entries: uint64(o.Cfg.Quota), Now: now, Saved: o.saved(now),
+		Entries: uint64(o.Cfg.Quota), Now: o.Shown.Index.Clock.Now(), Saved: o.summary.Load().kept,
 	}
 
 	// A repeated pull doubles the limit, because entries that the origin no longer announces stay
@@ -370,7 +367,7 @@ func (o *Origin) noteUnkept(effects []store.Effect) {
 		switch {
 		case effect.Refused != nil:
 			code := protocol.CodeRecord
-			if errors.Is(effect.Refused, recordgate.ErrOwnIdentity) {
+			if errors.Is(effect.Refused, ErrOwnIdentity) {
 				code = protocol.CodeOwnerForeign
 			}
 

@@ -102,7 +102,7 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 		texts = append(texts, d.text)
 	}
 
-	st := o.saved(o.Shown.Index.Clock.Now())
+	st := o.saved()
 	st.Keys = text
 
 	if err := o.Store.SaveKeys(o.Domain, texts, st); err != nil {
@@ -110,6 +110,11 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	}
 
 	o.Keys.replace(text, past)
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.kept.Keys = text
 
 	return nil
 }

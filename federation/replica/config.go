@@ -7,7 +7,6 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -53,7 +52,7 @@ type KeyDocuments interface {
 type Deps struct {
 	Cfg      *Config
 	Store    *store.Store
-	Records  *recordgate.Gate
+	Records  *Gate
 	Refusals *RefusalLog
 	Moved    func()        // wakes readers that wait for a position
 	Judge    chan struct{} // has an item if a policy has changed

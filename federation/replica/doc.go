@@ -8,6 +8,7 @@
 //
 //	accept.go         the way of a page: admitted, compared with the disk, one transaction, then the index (rule G3),
 //	                  and the quotas by which it is judged
+//	gate.go           the one gate for the bytes of records
 //	records.go        records that come later than their page, and entries that expire
 //	backlog.go        missing records
 //	readmit.go        requests for records that now fit the quotas

@@ -326,10 +326,20 @@ func (o *Origin) distrust(node Doubtful, from directory.Position) error {
 	}
 
 	// The gate refuses the node's pages before the pull begins, so that the pull can't bring them back.
-	o.Doubts.distrust(node)
+	o.noteDistrust(node)
 	o.Cfg.Doubted(o.Domain, node)
 
 	return o.repull(from)
+}
+
+// noteDistrust notes that a node's word is not taken any more, and has that written with the next change.
+func (o *Origin) noteDistrust(node Doubtful) {
+	o.Doubts.distrust(node)
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.kept.Distrusted = o.Doubts.saved()
 }
 
 // doubtful returns the nodes of the origin that other nodes of it contradict, or that are distrusted.

@@ -41,7 +41,7 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 
 	o.knowHead(head, text)
 
-	if err := o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())); err != nil {
+	if err := o.Store.SaveOrigin(o.Domain, o.saved()); err != nil {
 		return err
 	}
 
@@ -119,7 +119,7 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 	}
 
 	o.head = head
-	o.headText = text
+	o.kept.Head = text
 	o.headIs = time.Unix(head.IssuedAt, 0)
 	o.heard = time.Now()
 	o.lastErr = ""
@@ -133,7 +133,7 @@ func (o *Origin) forgetHead() {
 
 	o.reached.Store(nil)
 	o.head = nil
-	o.headText = ""
+	o.kept.Head = ""
 	o.pageIs = time.Time{}
 }
 
@@ -149,7 +149,7 @@ func (o *Origin) loadHead(text string) {
 		defer o.mu.Unlock()
 
 		o.head = head
-		o.headText = text
+		o.kept.Head = text
 		o.headIs = time.Unix(head.IssuedAt, 0)
 		o.Mesh.tip = head.Tip
 	}
@@ -205,7 +205,7 @@ func (o *Origin) obey() error {
 
 	o.forgetHead() // on disk first, because a start without the streams finds nothing to obey
 
-	if err := o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())); err != nil {
+	if err := o.Store.SaveOrigin(o.Domain, o.saved()); err != nil {
 		return err
 	}
 

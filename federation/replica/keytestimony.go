@@ -74,7 +74,7 @@ func (o *Origin) replaceKeys(distrusted Doubtful, from directory.Position, all [
 		}
 	}
 
-	o.Doubts.distrust(distrusted)
+	o.noteDistrust(distrusted)
 	o.KeyDoubts.distrust(distrusted)
 
 	// The false document may have revoked keys of honest nodes.

@@ -71,8 +71,8 @@ type Origin struct {
 	judging   *judging           // the import policy has changed; nil if the index is in line
 	shownUpTo directory.Position // the last position that was found before unshown or swapping was set
 	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
-	headText  string
-	headIs    time.Time          // when it was issued, by the origin's clock
+	kept      store.Origin       // the next write of the origin's state, but for epoch and floor
+	headIs    time.Time          // when head was issued, by the origin's clock
 	pageIs    time.Time          // when the newest applied page was issued, likewise
 	passedOn  directory.Position // how far pages of the origin were gossiped on by this node
 	heard     time.Time          // when anything verified last came
@@ -224,12 +224,9 @@ func (o *Origin) Change(do func() error) error {
 
 // saved returns the state of the origin that is kept on disk, with rule T4's floor. The
 // caller holds change.
-func (o *Origin) saved(floor time.Time) store.Origin {
-	st := store.Origin{Floor: floor.UnixMilli(), Head: o.NewestHead(), Keys: o.Keys.NewestText(),
-		Distrusted: o.Doubts.saved()}
-	if o.Mesh.Cur != nil {
-		st.Epoch = o.Mesh.Cur.Id.Epoch
-	}
+func (o *Origin) saved() store.Origin {
+	st := o.summary.Load().kept
+	st.Floor = o.Shown.Index.Clock.Now().UnixMilli()
 
 	return st
 }
@@ -263,7 +260,7 @@ func (o *Origin) SaveClock() error {
 			return nil
 		}
 
-		return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
+		return o.Store.SaveOrigin(o.Domain, o.saved())
 	})
 }
 
@@ -288,11 +285,11 @@ func (o *Origin) newestHead() (*signed.Head, string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	return o.head, o.headText
+	return o.head, o.kept.Head
 }
 
 // NewestHead returns the newest verified head, "" for none.
-func (o *Origin) NewestHead() string { return o.summary.Load().headText }
+func (o *Origin) NewestHead() string { return o.summary.Load().kept.Head }
 
 // Silent reports whether the last sign of life of an origin is too old. If the origin gives
 // this domain no readable head, any verified message counts.
@@ -325,6 +322,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 	}
 
 	o.Keys.replace(saved.Keys, past)
+	o.kept = store.Origin{Keys: saved.Keys, Distrusted: saved.Distrusted} // loadHead adds the head
 
 	if saved.Keys != "" {
 		if _, err := o.Cfg.Keys.Adopt(o.Domain, saved.Keys); err != nil {

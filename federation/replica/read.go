@@ -6,7 +6,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -17,7 +16,7 @@ func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 		return nil
 	}
 
-	entry, err := (*directory.Entry)(nil), recordgate.ErrRecord
+	entry, err := (*directory.Entry)(nil), ErrRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage its contents
 		entry, err = o.Records.OpenEntry(contain.Stored, o.Domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record,
 			kinds.Reproject)

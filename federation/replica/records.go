@@ -8,18 +8,17 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
 // AcceptRecords takes records that came for wanted entries.
 func (o *Origin) AcceptRecords(ctx context.Context, st *Stream, wanted []signed.Digest,
-	records map[protocol.RecordName]recordgate.Fetched) error {
+	records map[protocol.RecordName]Fetched) error {
 	return o.Cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(ctx, st, wanted, records) })
 }
 
 func (o *Origin) keepRecords(ctx context.Context, st *Stream, wanted []signed.Digest,
-	records map[protocol.RecordName]recordgate.Fetched) error {
+	records map[protocol.RecordName]Fetched) error {
 	// Records are judged before change is taken: that takes long, and touches no stream.
 	opened := o.Records.Open(ctx, o.Domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
 

@@ -154,7 +154,7 @@ func (o *Origin) repull(from directory.Position) error {
 	o.Moved()
 
 	// Without a stream nothing was written yet.
-	return o.Store.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now()))
+	return o.Store.SaveOrigin(o.Domain, o.saved())
 }
 
 // The pace of searches for signatures of revoked keys. A search of a large origin takes

@@ -50,7 +50,7 @@ type summary struct {
 	status    PeerStatus // the part of it that mu guards
 	waits     store.Unopened
 	level     time.Time
-	headText  string
+	kept      store.Origin
 	headIs    time.Time
 	ended     bool
 	convicted bool
@@ -60,7 +60,11 @@ type summary struct {
 func (o *Origin) publish() {
 	newest := o.Mesh.Newest()
 	seen := &summary{
-		level: o.Mesh.level, headText: o.headText, headIs: o.headIs, ended: o.ended, convicted: o.convicted,
+		level: o.Mesh.level, kept: o.kept, headIs: o.headIs, ended: o.ended, convicted: o.convicted,
+	}
+
+	if o.Mesh.Cur != nil {
+		seen.kept.Epoch = o.Mesh.Cur.Id.Epoch
 	}
 
 	status := &seen.status

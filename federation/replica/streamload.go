@@ -117,7 +117,7 @@ func (o *Origin) showAll(st *Stream, batch []store.StoredEntry) {
 // swap replaces the old epoch's stream by the new one, which has reached its tip. Entries
 // that the new stream lacks are dropped (rule P3). The caller holds change.
 func (o *Origin) swap(feed *Feed) error {
-	old, fresh, saved := feed.Cur, feed.next, o.saved(o.Shown.Index.Clock.Now())
+	old, fresh, saved := feed.Cur, feed.next, o.saved()
 	if feed == &o.Mesh {
 		saved.Epoch = fresh.Id.Epoch
 	}
@@ -238,7 +238,7 @@ func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 
 	// In one transaction: the end of the pull removes the entries of distrusted nodes, also after a restart.
 	state, err := o.Store.Change(st.Id, func(t *store.Tx) error {
-		return errors.Join(t.BeginRepull(anew), t.SaveOrigin(o.Domain, o.saved(o.Shown.Index.Clock.Now())))
+		return errors.Join(t.BeginRepull(anew), t.SaveOrigin(o.Domain, o.saved()))
 	})
 	if err != nil {
 		return err

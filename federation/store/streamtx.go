@@ -112,7 +112,7 @@ type NewPage struct {
 	Room       Room
 	Entries    uint64    // the most that the stream may have
 	Now        time.Time // by the origin's clock
-	Saved      Origin    // is written with the page
+	Saved      Origin    // is written with the page; Now is its floor
 }
 
 // ApplyPage writes a page in one transaction, so that it is accepted whole or not at all. The page
@@ -140,6 +140,9 @@ func (s *Store) ApplyPage(id StreamID, page *NewPage) (Changes, error) {
 		if err := t.AddPage(page.Page, page.Text); err != nil {
 			return nil, err
 		}
+
+		// The floor is the time by which the page's digests were freed.
+		page.Saved.Floor = page.Now.UnixMilli()
 
 		return effects, t.SaveOrigin(id.Origin, page.Saved)
 	})

@@ -1,8 +1,4 @@
-// Package recordgate validates the records of other domains: the one gate for their bytes.
-// A record whose bytes match the hashes by which it was asked for ([Fetched]) must have a
-// statement that agrees with the digest of its page, and a document that is valid for its
-// kind ([Gate.Open]).
-package recordgate
+package replica
 
 import (
 	"context"
@@ -28,8 +24,8 @@ type Fetched struct {
 	At   time.Time
 }
 
-// A Gate validates records whose bytes match their names. The document must be valid
-// for its kind, and the statement must agree with its page.
+// A Gate validates records whose bytes match their names: the one gate for the bytes of other
+// domains' records. The document must be valid for its kind, and the statement must agree with its page.
 type Gate struct {
 	Dialect signed.Dialect
 	Inside  func(directory.Identity) bool // whether an identity is of this domain
