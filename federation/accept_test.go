@@ -44,7 +44,7 @@ func (b *bench) accepted(p receivedPage) (protocol.Code, error) {
 func TestAPageThatIsLateForItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
-		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		b := newPeering(t, &p)
 		b.origin.register("agent", 600)
 		b.pull()
 		b.origin.register("another", 600)
@@ -60,10 +60,7 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 100, false)
 		must(t, err)
 
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			made.Text); err != nil || code != protocol.CodeApplied {
-			t.Fatal(code, err)
-		}
+		b.applies(made.Text)
 
 		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
 			t.Errorf("of an epoch that is over: %s %v", code, err)
@@ -124,11 +121,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := active(alpha, 1)
-			b := newBench(t, func(c *Config) {
-				c.Peerings = func() []directory.Peering {
-					return []directory.Peering{p}
-				}
-			})
+			b := newPeering(t, &p)
 			withhold(b, true)
 			rid := b.origin.register("agent", 600)
 			b.pull()
@@ -174,10 +167,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.Quota = 3 })
 
-		var rids []directory.RID
-		for i := range 3 {
-			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
-		}
+		rids := b.origin.registers(3, 600)
 
 		b.pull()
 		b.beta.cfg.Quota = 1
@@ -192,8 +182,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		b.origin.register("more", 600)
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
-			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := b.beta.pulls(o, &o.Mesh, b.giver()); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})
@@ -204,9 +193,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 // Requirement: MESH-008
 func TestAPageIsASignOfLife(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 3 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(3, 600)
 
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
@@ -215,8 +202,7 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 2, false)
 		must(t, err)
 
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(),
-			made.Text); err != nil {
+		if _, err := b.take(gamma, made.Text); err != nil {
 			t.Fatal(err)
 		}
 
@@ -241,7 +227,7 @@ func TestAChangeThatPanicsInTheIndexEndsWithItsEntry(t *testing.T) {
 		b.origin.remove(rid)
 		b.origin.remove(other)
 
-		err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(), unlimited(t.Context()))
+		err := b.beta.pulls(o, &o.Mesh, b.giver())
 		if used := o.Mesh.Cur.Used; err != nil || used != (store.Usage{}) || o.Since(&o.Mesh) != b.origin.rev {
 			t.Errorf("after %v it is at %d, and counts %+v", err, o.Since(&o.Mesh), used)
 		}

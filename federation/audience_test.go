@@ -307,7 +307,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.canary()
 		o := tr.b.origins.Get(alpha)
 		giver := protocol.Node{Domain: alpha, Base: tr.a.base}
-		must(t, tr.b.follower.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
+		must(t, tr.b.pulls(o, &o.Mesh, giver))
 
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
@@ -327,7 +327,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta)
 		must(t, tr.b.receiver.refreshKeys(t.Context(), o, giver))
 		tr.canary()
-		must(t, tr.b.follower.pullAll(t.Context(), o, &o.Mesh, giver, unlimited(t.Context())))
+		must(t, tr.b.pulls(o, &o.Mesh, giver))
 
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)

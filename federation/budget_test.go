@@ -66,9 +66,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		b.pull() // and with it the keys
 
 		const each = 10
-		for i := range 3 * each {
-			b.origin.register(fmt.Sprint("agent-", i), 6000)
-		}
+		b.origin.registers(3*each, 6000)
 
 		o, dial := b.beta.origins.Get(alpha), b.beta.Mesh.client.HTTP
 		b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
@@ -116,8 +114,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 
 		for _, f := range o.Feeds() {
-			must(t, p.b2.follower.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base},
-				unlimited(t.Context())))
+			must(t, p.b2.pulls(o, f, protocol.Node{Domain: alpha, Base: p.a.base}))
 		}
 
 		p.origin.register("second", 86400)

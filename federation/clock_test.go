@@ -6,7 +6,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // Pages that each claim to be a little more ahead don't carry an origin's clock
@@ -30,8 +29,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			}))
 			must(t, err)
 
-			if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-				text); protocol.CodeOf(err) == protocol.CodeFuture {
+			if _, err := b.take(alpha, text); protocol.CodeOf(err) == protocol.CodeFuture {
 				refused++
 			}
 		}

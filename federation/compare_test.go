@@ -27,10 +27,7 @@ import (
 // Requirement: MESH-022
 func TestWhatContradictsWhatIsHere(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		var rids []directory.RID
-		for i := range 3 {
-			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
-		}
+		rids := b.origin.registers(3, 600)
 
 		b.pull()
 		first := b.origin.regs[rids[0]].announced

@@ -91,10 +91,7 @@ func (b *threeNodes) says(node *site, change func(*signed.Page)) {
 		change(p)
 	}))
 
-	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil ||
-		code != protocol.CodeApplied {
-		b.Fatal(code, err)
-	}
+	b.applies(text)
 }
 
 // madeUp announces a registration that no node of alpha has made.
@@ -277,10 +274,7 @@ func TestOneNodesKeyNeitherSilencesNorInvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
-				var rids []directory.RID
-				for i := range 5 {
-					rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 3600))
-				}
+				rids := b.origin.registers(5, 3600)
 
 				b.follows()
 				time.Sleep(time.Minute)
@@ -328,9 +322,7 @@ func TestAKeyDocumentFarAheadIsHealed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
-				for i := range 5 {
-					b.origin.register(fmt.Sprint("agent-", i), 3600)
-				}
+				b.origin.registers(5, 3600)
 
 				b.follows()
 				time.Sleep(time.Minute)
@@ -706,9 +698,7 @@ func TestHonestNodesAreNotDistrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inThreeNodes(t, func(t *testing.T, b *threeNodes) {
-				for i := range 5 {
-					b.origin.register(fmt.Sprint("agent-", i), 36000)
-				}
+				b.origin.registers(5, 36000)
 
 				b.follows()
 				happens(b)
@@ -883,7 +873,11 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 
 		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
 		cut.Store(false)
-		b.follows()
+
+		stop = b.beta.run(t)
+		eventually(t, time.Minute, "in step", b.inStep)
+		stop()
+		b.beta.reopenWith(t, active(alpha, 1, 2, 3)) // after further writes
 
 		if listed := b.beta.Peers()[0].Doubtful; len(listed) != 1 || listed[0].Verdict() != "distrusted" ||
 			listed[0].Key != signed.KeyID(b.nodes[2].keys.public()) || listed[0].What != b.contested[0].What {
@@ -953,7 +947,7 @@ func TestAPageIsAppliedIfTheEndOfAPullFails(t *testing.T) {
 			stopHanging = b.hangs()
 		}
 
-		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), page.Text)
+		code, err := b.take(alpha, page.Text)
 
 		at := origin.Since(&origin.Mesh)
 		if err != nil || code != protocol.CodeApplied || at != page.To || b.beta.keys.asked != nil {
@@ -1202,10 +1196,7 @@ func TestWhatIsStillBeingConfirmedIsNoAlarm(t *testing.T) {
 				b.origin.do(func(int64) { b.origin.rev = 0 })
 			}
 
-			var all []directory.RID
-			for i := range 7 {
-				all = append(all, b.origin.register(fmt.Sprint("agent-", i), 36000))
-			}
+			all := b.origin.registers(7, 36000)
 
 			held.grow(1000, all[0])
 			eventually(t, time.Minute, "in step", b.inStep)

@@ -97,7 +97,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.follower.pullAll(t.Context(), o, &o.Mesh, n, unlimited(t.Context())))
+	must(t, b.pulls(o, &o.Mesh, n))
 	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Since(&o.Mesh))
 	limit = ""
 
@@ -118,7 +118,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
 
-			must(t, b.follower.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
+			must(t, b.pulls(o, f, n))
 			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Since(f))
 		}
 
@@ -271,9 +271,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 		}
 	}
 
-	for i := range 5 {
-		origin.register(fmt.Sprint("later-", i), 600)
-	}
+	origin.registers(5, 600)
 
 	o := b.origins.Get(alpha)
 	if o == nil {
@@ -281,8 +279,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	}
 
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.follower.pullAll(t.Context(), o, &o.Mesh, protocol.Node{Domain: alpha, Base: source.base},
-		unlimited(t.Context())))
+	must(t, b.pulls(o, &o.Mesh, protocol.Node{Domain: alpha, Base: source.base}))
 
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))

@@ -38,10 +38,7 @@ func (th *thief) says(change func(*signed.Page)) {
 		p.Digests = nil
 		change(p)
 	}))
-	if _, code, err := th.beta.receiver.take(th.Context(), replica.Sender{Domain: alpha}, th.giver(),
-		text); err != nil || code != protocol.CodeApplied {
-		th.Fatal(code, err)
-	}
+	th.applies(text)
 }
 
 // revoke has alpha revoke the key, and beta told so.
@@ -84,10 +81,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			th := newThief(t)
 
-			var rids []directory.RID
-			for i := range 5 {
-				rids = append(rids, th.origin.register(fmt.Sprint("agent-", i), 3600))
-			}
+			rids := th.origin.registers(5, 3600)
 
 			th.pull()
 			honest, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
@@ -121,8 +115,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 				th.beta.reopen(t)
 			}
 
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
-				honest); err != nil || code != protocol.CodeOld {
+			if code, err := th.take(gamma, honest); err != nil || code != protocol.CodeOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 
@@ -136,8 +129,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			th.pull()
 			th.asAnnounced()
 
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
-				honest); err != nil || code != protocol.CodeOld {
+			if code, err := th.take(gamma, honest); err != nil || code != protocol.CodeOld {
 				t.Error("an old page after all", code, err)
 			}
 		})
@@ -158,9 +150,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			before, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
 			th.origin.remove(gone)
 
-			for i := range 3 {
-				th.origin.register(fmt.Sprint("agent-", i), 3600)
-			}
+			th.origin.registers(3, 3600)
 
 			th.pull()
 
@@ -176,8 +166,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 				th.Helper()
 				th.beta.reopen(t)
 
-				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
-					before); err != nil || code != protocol.CodeOld {
+				if code, err := th.take(gamma, before); err != nil || code != protocol.CodeOld {
 					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
 				}
 
@@ -191,10 +180,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			some, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
 				p.Digests, p.To, p.At = ds, to, at
 			}))
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(),
-				some); err != nil || code != protocol.CodeApplied {
-				t.Fatal(code, err)
-			}
+			th.applies(some)
 
 			remembers("half way")
 			th.pull()
@@ -240,8 +226,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		th.revoke()
 
 		for _, text := range before {
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
-				text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
+			code, err := th.take(gamma, text)
+			if code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 		}
@@ -316,9 +302,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th := newThief(t)
 
 		th.beta.Mesh.replica.Quota = most
-		for i := range most {
-			th.origin.register(fmt.Sprint("agent-", i), 3600)
-		}
+		th.origin.registers(most, 3600)
 
 		th.pull()
 		ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
@@ -345,8 +329,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.origin.register("one too many", 3600)
 
 		o := th.beta.origins.Get(alpha)
-		if err := th.beta.follower.pullAll(t.Context(), o, &o.Mesh, th.giver(),
-			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := th.beta.pulls(o, &o.Mesh, th.giver()); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -374,10 +357,7 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
 					p.Epoch, p.At = p.Epoch+1, p.At+1
 				}))
-				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(),
-					text); err != nil || code != protocol.CodeApplied {
-					t.Fatal(code, err)
-				}
+				th.applies(text)
 			}
 
 			if streams, _ := th.beta.onDiskOf(t); streams != epochs {

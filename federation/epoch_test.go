@@ -1,7 +1,6 @@
 package federation
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -27,9 +26,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		b.origin.epoch = uint64(time.Now().Unix())
 		b.origin.listKeys(nil, b.alpha.keys)
 
-		for i := range protocol.MaxDigests + 10 {
-			b.origin.register(fmt.Sprint("agent-", i), 6000)
-		}
+		b.origin.registers(protocol.MaxDigests+10, 6000)
 
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
 
@@ -56,9 +53,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 // Requirement: MESH-019
 func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 3 {
-			b.origin.register(fmt.Sprint("agent-", i), 86400)
-		}
+		b.origin.registers(3, 86400)
 
 		stop := b.beta.run(t)
 		eventually(t, time.Second, "all are shown", func() bool { return len(b.beta.shown(alpha)) == 3 })
@@ -71,8 +66,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 			IssuedAt: time.Now().Unix()}
 
 		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, err := b.take(alpha, late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

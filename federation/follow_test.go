@@ -17,7 +17,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -48,12 +47,10 @@ func (w *world) loopback(t *testing.T) {
 
 // Over sockets, with a first pull of many pages and gzip on the way.
 //
-// Requirement: MESH-005
+// Requirement: MESH-001, MESH-005
 func TestAPeerIsFollowedOverHTTP(t *testing.T) {
 	b := newBench(t, nil)
-	for i := range 1100 {
-		b.origin.register(fmt.Sprint("agent-", i), 600)
-	}
+	b.origin.registers(1100, 600)
 
 	b.world.loopback(t)
 	defer b.beta.run(t)()
@@ -171,10 +168,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 		b.origin.register("agent", 60)
 
 		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.IssuedAt += 50 }))
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			text); err != nil || code != protocol.CodeApplied {
-			t.Fatal(code, err)
-		}
+		b.applies(text)
 
 		time.Sleep(30 * time.Second)
 		b.beta.reopen(t)
@@ -197,8 +191,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		g := b.addGamma(t)
 
 		rid := b.origin.register("agent", 600)
-		must(t, g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
-			b.giver(), unlimited(t.Context())))
+		must(t, g.pulls(g.origins.Get(alpha), &g.origins.Get(alpha).Mesh, b.giver()))
 
 		bad := 0
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
@@ -417,8 +410,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 		}
 
 		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, err := b.take(alpha, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			t.Fatalf("heard: %v", err)
 		}
 	})
@@ -440,9 +432,8 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		})
 		b.pull()
 
-		must(t, b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
-			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
-			unlimited(t.Context())))
+		from := b.beta.origins.Get(gamma)
+		must(t, b.beta.pulls(from, &from.Mesh, protocol.Node{Domain: gamma, Base: sg.base}))
 
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
 			if e, ok := b.beta.view.Get(td, rid); !ok || e.Origin != td || e.Agent != "translator" {
@@ -452,9 +443,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 
 		g.remove(rid)
 
-		must(t, b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(gamma),
-			&b.beta.origins.Get(gamma).Mesh, protocol.Node{Domain: gamma, Base: sg.base},
-			unlimited(t.Context())))
+		must(t, b.beta.pulls(from, &from.Mesh, protocol.Node{Domain: gamma, Base: sg.base}))
 
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
 			t.Fatal("one origin's removal took another's away")
@@ -500,17 +489,12 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 
 			return made.Text
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			text(1,
-				b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh))); err != nil ||
-			code != protocol.CodeGap {
+		o := b.beta.origins.Get(alpha)
+		if code, err := b.take(alpha, text(1, o.Since(&o.Mesh))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
 
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			text(1, 0)); err != nil || code != protocol.CodeApplied {
-			t.Fatal(code, err)
-		}
+		b.applies(text(1, 0))
 
 		if len(b.beta.shown(alpha)) != 6 {
 			t.Fatalf("%d shown before the tip", len(b.beta.shown(alpha)))
@@ -538,8 +522,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			IssuedAt: time.Now().Unix()}
 
 		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, err := b.take(alpha, late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

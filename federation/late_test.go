@@ -93,8 +93,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 
 		const seconds, each = 20, 10
 		for range seconds * each {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
-				Msg: string([]byte{protocol.GossipPage}) + forged})
+			b.beta.pushed(gamma, protocol.GossipPage, forged)
 			time.Sleep(time.Second / each)
 			synctest.Wait()
 

@@ -20,7 +20,6 @@ import (
 	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -59,8 +58,7 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 			made, err := b.alpha.publisher.Page(directory.Mesh, 0, 4, false)
 			must(t, err)
 
-			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-				made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
+			if code, err := b.take(alpha, made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
@@ -128,8 +126,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(signed.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
-				Msg: string([]byte{protocol.GossipPage}) + lie})
+			b.beta.pushed(gamma, protocol.GossipPage, lie)
 
 			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden ||
 				b.beta.shown(alpha)[rid] == nil) {
@@ -162,8 +159,7 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
 				made, err := b.alpha.publisher.Page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.gossip.route(replica.Pushed{From: replica.Sender{Domain: beta, Pushed: true},
-					Msg: string([]byte{protocol.GossipPage}) + made.Text})
+				b.alpha.pushed(beta, protocol.GossipPage, made.Text)
 			}
 		}
 
@@ -215,15 +211,12 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			t.Helper()
 			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true},
-				Msg: string([]byte{protocol.GossipPage}) + page.Text})
+			b.beta.pushed(alpha, protocol.GossipPage, page.Text)
 			o := b.beta.origins.Get(alpha)
 			b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		}
 
-		for i := range 5 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(5, 600)
 
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 
@@ -251,7 +244,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 		p.Import.OnStale = directory.OnStaleHide
-		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		b := newPeering(t, &p)
 		rid := b.origin.register("agent", 3600)
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.origin.export(rid, false)
@@ -271,8 +264,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 
 		for range 5 * 60 {
 			time.Sleep(time.Second)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
-				Msg: string([]byte{protocol.GossipHead}) + head})
+			b.beta.pushed(gamma, protocol.GossipHead, head)
 		}
 
 		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil ||
@@ -406,15 +398,15 @@ func TestNobodysRefusalsHideAnothers(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		for range 10 {
-			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
+			_, _ = b.take(gamma, forged)
 			time.Sleep(100 * time.Millisecond)
 		}
 
 		before := b.log.n.Load()
 
-		_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
+		_, _ = b.take(gamma, forged)
 		for range 10 {
-			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), forged)
+			_, _ = b.take(alpha, forged)
 		}
 
 		if n := b.log.n.Load() - before; n != 2 {

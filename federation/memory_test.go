@@ -43,7 +43,7 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 			for _, at := range []*site{alphas, gammas} {
 				from := betas.origins.Get(at.self.domain)
 				giver := protocol.Node{Domain: at.self.domain, Base: at.base}
-				must(t, betas.follower.pullAll(t.Context(), from, &from.Mesh, giver, unlimited(t.Context())))
+				must(t, betas.pulls(from, &from.Mesh, giver))
 			}
 		}
 

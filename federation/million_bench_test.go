@@ -126,8 +126,7 @@ func syncAll(b *testing.B, betas, alphas *site) {
 	b.Helper()
 
 	of := betas.origins.Get(alpha)
-	must(b, betas.follower.pullAll(b.Context(), of, &of.Mesh,
-		protocol.Node{Domain: alpha, Base: alphas.base}, unlimited(b.Context())))
+	must(b, betas.pulls(of, &of.Mesh, protocol.Node{Domain: alpha, Base: alphas.base}))
 
 	// On a busy machine some records come too late for their page, and are left for the backlog.
 	if n := betas.view.Origin(alpha).Len(); n < *benchSize*9/10 {

@@ -214,6 +214,15 @@ func document(n uint64) directory.Document {
 	return d
 }
 
+// registers registers that many agents.
+func (o *model) registers(n int, lifetime uint32) (rids []directory.RID) {
+	for i := range n {
+		rids = append(rids, o.register(fmt.Sprint("agent-", i), lifetime))
+	}
+
+	return rids
+}
+
 func (o *model) register(agent string, lifetime uint32) (rid directory.RID) {
 	return o.registerDocument(agent, lifetime, document)
 }

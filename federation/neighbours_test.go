@@ -46,8 +46,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 				t.Errorf("%d shown after the restart", n)
 			}
 
-			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(),
-				page.Text); err == nil {
+			if code, err := b.take(gamma, page.Text); err == nil {
 				t.Errorf("a relay's page was %s", code)
 			}
 
@@ -71,8 +70,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 
-			must(t, g.follower.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Mesh,
-				b.giver(), unlimited(t.Context())))
+			must(t, g.pulls(g.origins.Get(alpha), &g.origins.Get(alpha).Mesh, b.giver()))
 		}
 
 		b.world.cut = func(from, to string) bool { return from == b.beta.base && to == b.alpha.base }
@@ -189,10 +187,7 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		}))
 		must(t, err)
 
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			text); code != protocol.CodeApplied || err != nil {
-			t.Fatal(code, err)
-		}
+		b.applies(text)
 
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
@@ -219,9 +214,7 @@ func (l *onWarn) Handle(context.Context, slog.Record) error {
 // for all of it.
 func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	b, set := ruled(t)
-	for i := range 3 {
-		b.origin.register(fmt.Sprint("agent-", i), 6000)
-	}
+	b.origin.registers(3, 6000)
 
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
@@ -269,12 +262,11 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		o := b.beta.origins.Get(alpha)
 		flood := func(n int) {
 			for range n {
-				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
-					Msg: "p" + forged})
+				b.beta.pushed(gamma, protocol.GossipPage, forged)
 			}
 		}
 		flood(senderBurst)
-		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: "p" + good})
+		b.beta.pushed(alpha, protocol.GossipPage, good)
 		flood(senderBurst)
 
 		for len(o.Mailbox.Queue) > 0 {
@@ -344,7 +336,7 @@ func TestTheHeadOfADroppedStreamStaysAway(t *testing.T) {
 
 			if own {
 				b.origin.grant(rid, directory.Only(beta), true)
-				must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
+				must(t, b.beta.pulls(o, &o.Private, b.giver()))
 			}
 
 			b.beta.reopen(t)

@@ -238,7 +238,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 
 	_ = r.receiver.askHead(context.Background(), o, n)
 	for _, f := range o.Feeds() {
-		_ = r.follower.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
+		_ = r.pulls(o, f, n)
 	}
 
 	r.follower.backlog(context.Background(), o)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -43,8 +42,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
-				Msg: string([]byte{protocol.GossipPage}) + text})
+			b.beta.pushed(gamma, protocol.GossipPage, text)
 
 			if n := b.beta.refusals.BySender.Of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
@@ -66,8 +64,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		must(t, err)
 
 		for range 5 * senderBurst {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true},
-				Msg: string([]byte{protocol.GossipPage}) + forged})
+			b.beta.pushed(alpha, protocol.GossipPage, forged)
 		}
 
 		if keys.verified > senderBurst {

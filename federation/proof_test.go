@@ -55,9 +55,7 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 // Requirement: MESH-001
 func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 40 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(40, 600)
 
 		rid := b.origin.register("agent", 600)
 		for i := range 40 {

@@ -195,7 +195,8 @@ func (tr *trial) checkShown(r *subscriber, rid directory.RID, e *directory.Entry
 		tr.fail("%s at %d shows revision %d of %s, announced: %+v", r.base, mark, e.Revision, rid, ds)
 	}
 
-	if d := ds[i]; e.ExpiresAt != d.Deadline*1000 || e.Received.H != d.H || e.Received.M != d.M || now >= d.Deadline {
+	if d := ds[i]; e.ExpiresAt != d.Deadline*1000 || e.Lifetime != d.Lifetime || e.Received.H != d.H ||
+		e.Received.M != d.M || now >= d.Deadline {
 		tr.fail("%s shows %s until %d at %d; announced: %+v", r.base, rid, e.ExpiresAt/1000, now, d)
 	}
 

@@ -307,8 +307,7 @@ func (tr *trial) pull(r *subscriber) {
 
 	n := protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.follower.pullAll(context.Background(), o, r.feed(aud), n,
-			unlimited(context.Background())); err != nil {
+		if err := r.pulls(o, r.feed(aud), n); err != nil {
 			tr.fail("pull: %v", err)
 		}
 	}

@@ -174,8 +174,7 @@ func TestAShareIsOneForBothStreams(t *testing.T) {
 
 			pair := b.beta.origins.Get(alpha)
 			for _, feed := range []*replica.Feed{&pair.Mesh, &pair.Private} {
-				must(t, b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(alpha), feed, b.giver(),
-					unlimited(t.Context())))
+				must(t, b.beta.pulls(b.beta.origins.Get(alpha), feed, b.giver()))
 			}
 
 			b.readmit()

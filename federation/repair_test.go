@@ -11,41 +11,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
-
-// Requirement: MESH-024
-func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
-	inBench(t, func(t *testing.T, b *bench) {
-		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
-		if s := status(); s.State != "connecting" || !s.LastHeard.IsZero() {
-			t.Fatalf("before anything was heard: %+v", s)
-		}
-
-		defer b.beta.run(t)()
-		b.origin.register("agent", 600)
-		eventually(t, time.Second, "active", func() bool { return status().State == "active" })
-		time.Sleep(time.Hour)
-
-		if s := status(); s.State != "active" || s.HeadAge > 70*time.Second {
-			t.Fatalf("an idle peer: %+v", s)
-		}
-
-		b.world.cutOff(func(_, to string) bool { return to == b.alpha.base })
-		time.Sleep(replica.MaxHeadAge + time.Second)
-
-		if s := status(); s.State != "unreachable" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
-			t.Fatalf("a silent peer: %+v", s)
-		}
-
-		b.world.cutOff(nil)
-		eventually(t, 20*time.Second, "active again", func() bool {
-			s := status()
-			return s.State == "active" && s.LastError == ""
-		})
-	})
-}
 
 // A node that was subscribed to one that lags finds out by another's head.
 func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
@@ -76,9 +43,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 // Requirement: MESH-024
 func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 3 * protocol.MaxDigests {
-			b.origin.register(fmt.Sprint("agent-", i), 3600)
-		}
+		b.origin.registers(3*protocol.MaxDigests, 3600)
 
 		b.beta.cfg.HeadEvery = 2 * time.Second
 		b.beta.reopen(t)

@@ -1,13 +1,10 @@
 package federation
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/roster-mesh/roster/directory"
 )
 
 // A node that starts again shows everything that is on its disk, as before, and pulls none of
@@ -17,10 +14,7 @@ import (
 func TestARestartPullsNothingAgain(t *testing.T) {
 	b := newBench(t, nil)
 
-	var rids []directory.RID
-	for i := range 40 {
-		rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 6000))
-	}
+	rids := b.origin.registers(40, 6000)
 
 	for _, rid := range rids[:10] {
 		b.origin.narrow(rid)

@@ -16,7 +16,7 @@ import (
 // ruled opens a bench whose import rules can be set.
 func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
 	p := active(alpha, 1)
-	b = newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+	b = newPeering(t, &p)
 
 	return b, func(r directory.PeerRules) {
 		p.Import = r
@@ -304,7 +304,7 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 func TestRulesChangeInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
-		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		b := newPeering(t, &p)
 
 		const many = 4 * replica.JudgeBatch
 		for i := range many {
@@ -364,10 +364,8 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 
-		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
-		for i := range 2 * replica.JudgeBatch {
-			b.origin.register(fmt.Sprintf("agent-%d", i), 6000)
-		}
+		b := newPeering(t, &p)
+		b.origin.registers(2*replica.JudgeBatch, 6000)
 
 		b.pull()
 

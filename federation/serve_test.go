@@ -309,9 +309,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		tail := &publish.GossipCursor{}
 
-		for i := range 1050 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(1050, 600)
 
 		made, err := b.alpha.publisher.GossipPage(tail)
 		if err != nil || len(made.Text) >= gossip.MaxMessage || len(made.Digests) != publish.GossipDigests ||

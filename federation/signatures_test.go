@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -155,10 +153,7 @@ func TestRecordsAreSignedAhead(t *testing.T) {
 		b := newBench(t, nil)
 		c := b.count()
 
-		var rids []directory.RID
-		for i := range many {
-			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 86400))
-		}
+		rids := b.origin.registers(many, 86400)
 
 		before := c.records()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -22,55 +22,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// While one page is written to disk, the next is asked for: both ends of a first sync
-// work at once.
-//
-// Requirement: MESH-005
-func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
-	inBench(t, func(t *testing.T, b *bench) {
-		b.origin.register("first", 600)
-		b.pull() // and with it the keys
-
-		for i := range protocol.MaxDigests + 10 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
-
-		first := int(b.beta.origins.Get(alpha).Since(&b.beta.origins.Get(alpha).Mesh))
-		second := make(chan struct{}, 1)
-		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
-				replica.Wake(second)
-			}
-
-			return body
-		}
-
-		tx, err := b.beta.store.File().Begin(true) // nothing is written as long as it is open
-		must(t, err)
-
-		done := make(chan error, 1)
-		go func() {
-			done <- b.beta.follower.pullAll(t.Context(), b.beta.origins.Get(alpha),
-				&b.beta.origins.Get(alpha).Mesh, b.giver(), unlimited(t.Context()))
-		}()
-		<-second // which never comes where one page is done before the next
-
-		must(t, tx.Rollback())
-
-		must(t, <-done)
-
-		if n := b.beta.view.Origin(alpha).Len(); n != protocol.MaxDigests+11 {
-			t.Errorf("%d shown", n)
-		}
-	})
-}
-
 // What fails in one stage ends the others, and what came before it is kept.
 func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 3 * protocol.MaxDigests {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(3*protocol.MaxDigests, 600)
 
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			// the third
@@ -83,8 +38,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
-			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		if err := b.beta.pulls(o, &o.Mesh, b.giver()); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 
@@ -239,9 +193,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			b.origin.register("first", 600)
 			b.pull() // and with it the keys
 
-			for i := range pages * each {
-				b.origin.register(fmt.Sprint("agent-", i), 6000)
-			}
+			b.origin.registers(pages*each, 6000)
 
 			var pulled, fetched atomic.Int64 // pages, and their records
 
@@ -292,9 +244,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.Quota = 2 })
-		for i := range protocol.MaxDigests + 1 {
-			b.origin.register(fmt.Sprint("agent-", i), 3600)
-		}
+		b.origin.registers(protocol.MaxDigests+1, 3600)
 
 		b.world.hold = func(r *http.Request, _ func()) bool {
 			if r.URL.Path != protocol.PathPages || r.URL.Query().Get("since") == "0" {
@@ -308,7 +258,7 @@ func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 
 		began, origin := time.Now(), b.beta.origins.Get(alpha)
 
-		err := b.beta.follower.pullAll(t.Context(), origin, &origin.Mesh, b.giver(), unlimited(t.Context()))
+		err := b.beta.pulls(origin, &origin.Mesh, b.giver())
 		if took := time.Since(began); protocol.CodeOf(err) != protocol.CodeQuota || took > time.Second {
 			t.Errorf("the pull ended after %s: %v", took, err)
 		}
@@ -320,9 +270,7 @@ func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 // Requirement: MESH-017
 func TestWhoHasNoChainIsLeft(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
-		for i := range 3 {
-			b.origin.register(fmt.Sprint("agent-", i), 600)
-		}
+		b.origin.registers(3, 600)
 
 		late, err := b.alpha.publisher.Page(directory.Mesh, 2, 10, true)
 		must(t, err)
@@ -335,8 +283,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		}
 
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.pullAll(t.Context(), o, &o.Mesh, b.giver(),
-			unlimited(t.Context())); !errors.Is(err, errGap) {
+		if err := b.beta.pulls(o, &o.Mesh, b.giver()); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

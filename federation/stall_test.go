@@ -240,7 +240,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.follower.pullAll(t.Context(), o, &o.Private, b.giver(), unlimited(t.Context())))
+		must(t, b.beta.pulls(o, &o.Private, b.giver()))
 
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)

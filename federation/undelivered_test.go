@@ -33,7 +33,7 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 
 	from := betas.origins.Get(alpha)
 	giver := protocol.Node{Domain: alpha, Base: alphas.base}
-	must(t, betas.follower.pullAll(t.Context(), from, &from.Mesh, giver, unlimited(t.Context())))
+	must(t, betas.pulls(from, &from.Mesh, giver))
 
 	if status := betas.Peers()[0]; status.Pending != bound || status.OverQuota != announced-bound {
 		t.Fatalf("%d records are missing and %d have no room, want %d and %d", status.Pending, status.OverQuota, bound,

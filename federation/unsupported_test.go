@@ -129,8 +129,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			refuse(b, protocol.CodeSignature, flipped(by(b.alpha.keys)))
 			refuse(b, protocol.CodeJSON, noJSON)
 
-			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-				by(b.alpha.keys))
+			code, err := b.take(alpha, by(b.alpha.keys))
 			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) ||
 				code != "" {
 				t.Errorf("got %q, %v", code, err)
@@ -253,8 +252,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 		page, err := b.alpha.publisher.Page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
 
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
-			page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if _, err := b.take(alpha, page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 

@@ -102,7 +102,7 @@ func (s *silencing) freeze(bases ...string) {
 // whatever state its connection is in; it is active again when it answers. Each is logged
 // once. The age of its last page never falls meanwhile.
 //
-// Requirement: OPS-043
+// Requirement: OPS-043, MESH-024
 func TestASilentPeerIsSeenWithinTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSilencing(t)
@@ -129,7 +129,8 @@ func TestASilentPeerIsSeenWithinTenSeconds(t *testing.T) {
 		}
 
 		was := s.status()
-		if was.State != "active" || !was.Up || time.Since(was.LastAnswer) > protocol.PingEvery+time.Second {
+		if was.State != "active" || !was.Up || time.Since(was.LastAnswer) > protocol.PingEvery+time.Second ||
+			was.HeadAge > 70*time.Second {
 			t.Fatalf("an idle peer: %+v", was)
 		}
 
@@ -139,7 +140,8 @@ func TestASilentPeerIsSeenWithinTenSeconds(t *testing.T) {
 		time.Sleep(10*time.Second - time.Since(s.status().LastAnswer))
 
 		is := s.status()
-		if is.State != "unreachable" || is.Up || is.SilentSince.IsZero() || is.SilentSince.After(frozen) {
+		if is.State != "unreachable" || is.Up || is.SilentSince.IsZero() || is.SilentSince.After(frozen) ||
+			is.LastError == "" {
 			t.Errorf("ten seconds after its last answer: %+v", is)
 		}
 

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -546,4 +547,33 @@ var must = directorytest.Must
 func inBench(t *testing.T, test func(*testing.T, *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newBench(t, nil)) })
+}
+
+// eventually waits for a condition within a bubble's virtual time.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+
+	for end := time.Now().Add(within); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// run runs a node's loops until the test ends.
+func (s *site) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	m := s.Mesh
+	go func() { done <- m.Run(ctx) }()
+
+	return func() {
+		cancel()
+
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -23,9 +23,7 @@ import (
 //
 // Requirement: MESH-026
 func TestANodeOfManyAddressesHasOneConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		b := p.start(pondNode("beta.test", "n1"), nil, nil)
 		byAddress := tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -68,9 +66,7 @@ func TestANodeOfManyAddressesHasOneConnection(t *testing.T) {
 
 // A connection that finds the node at an address isn't kept, because others can claim any number of addresses.
 func TestAJoinKeepsNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 
 		var open atomic.Int64
@@ -122,9 +118,7 @@ func TestCloseEndsHandshakes(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestSmallPacketsAreReadAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		loud := p.start(pondNode("gamma.test", "n1"), nil, nil)
 
@@ -155,9 +149,7 @@ func TestSmallPacketsAreReadAtAPace(t *testing.T) {
 
 // A packet whose audience has changed is dropped alone, and not those that wait with it.
 func TestAChangedAudienceDropsOnePacket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		b := p.start(pondNode("beta.test", "n1"), nil, nil)
 		_, err := a.transport.meet(b.id, b.address)
@@ -176,9 +168,7 @@ func TestAChangedAudienceDropsOnePacket(t *testing.T) {
 
 // A request on a connection that the other end closes meanwhile isn't lost.
 func TestARequestOutlivesItsConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 
 		var requests atomic.Int64
@@ -209,9 +199,7 @@ func TestARequestOutlivesItsConnection(t *testing.T) {
 //
 // Requirement: MESH-026
 func TestOtherDomainsLeaveStreamsToTheOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
+	inPond(t, func(t *testing.T, p *pond) {
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		sibling := p.start(pondNode("alpha.test", "n2"), nil, nil)
 		held := 0
@@ -238,10 +226,7 @@ func TestOtherDomainsLeaveStreamsToTheOwn(t *testing.T) {
 
 // A panic at a request is counted, and ends this request alone.
 func TestAPanicAtARequestIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
-
+	inPond(t, func(t *testing.T, p *pond) {
 		var broken atomic.Bool
 
 		panics := contain.New(slog.New(slog.DiscardHandler))

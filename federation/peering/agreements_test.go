@@ -78,33 +78,45 @@ func (b bundles) Remove(td spiffeid.TrustDomain)              { delete(b, td) }
 func load(t *testing.T, store peering.Consensus, dir string) (*peering.Agreements, bundles) {
 	t.Helper()
 
-	return loadWith(t, store, dir, func(directory.Peering) (*http.Client, func(), error) {
-		return nil, nil, errors.New("no network")
-	})
-}
-
-func loadWith(t *testing.T, store peering.Consensus, dir string,
-	client func(directory.Peering) (*http.Client, func(), error)) (*peering.Agreements, bundles) {
-	t.Helper()
-
 	held := bundles{}
 
-	agreements, err := peering.Load(peering.Config{
-		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+	return loadWith(t, store, dir, func(c *peering.Config) { c.Bundles = held }), held
+}
+
+// loadWith is load with parts of a node that change sets: without it every bundle is proven, and no node is reached.
+func loadWith(t *testing.T, store peering.Consensus, dir string, change func(*peering.Config)) *peering.Agreements {
+	t.Helper()
+
+	cfg := peering.Config{
+		Dir: dir, Bundles: bundles{}, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
 		Proven: func(spiffeid.TrustDomain, []byte) bool { return true },
-		Client: client,
+		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
 		Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
 			return &directory.OperatorRequest{Proof: "a.b.c"}
 		},
 		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
 			return os.WriteFile(path, contents, mode)
 		},
-	})
+	}
+	change(&cfg)
+
+	agreements, err := peering.Load(cfg)
 	must(t, err)
 
 	agreements.Begin(store)
 
-	return agreements, held
+	return agreements
+}
+
+// starts runs a loop in a bubble until the returned function ends it.
+func starts(t *testing.T, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	synctest.Wait()
+
+	return func() { cancel(); running.Wait() }
 }
 
 func active() directory.Peering {
@@ -147,23 +159,16 @@ func TestAFormerPeerIsShownUntilItKnows(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &log{all: []directory.Peering{active()}}
 			dir := t.TempDir()
-			agreements, _ := loadWith(t, store, dir, func(directory.Peering) (*http.Client, func(), error) {
-				return &http.Client{Transport: c.peer}, func() {}, nil
+			agreements := loadWith(t, store, dir, func(cfg *peering.Config) {
+				cfg.Client = func(directory.Peering) (*http.Client, func(), error) {
+					return &http.Client{Transport: c.peer}, func() {}, nil
+				}
 			})
-			runs := func(agreements *peering.Agreements) (stop func()) {
-				ctx, cancel := context.WithCancel(t.Context())
 
-				var done sync.WaitGroup
-				done.Go(func() { agreements.Run(ctx) })
-				synctest.Wait()
-
-				return func() { cancel(); done.Wait() }
-			}
-
-			runs(agreements)()
+			starts(t, agreements.Run)()
 			store.all[0] = store.all[0].Ended(c.byPeer)
 
-			defer runs(agreements)()
+			defer starts(t, agreements.Run)()
 
 			if shown := len(agreements.Shown()) == 1; shown != (c.shown > 0) {
 				t.Errorf("%s: shown at first: %t", name, shown)
@@ -182,7 +187,7 @@ func TestAFormerPeerIsShownUntilItKnows(t *testing.T) {
 			}
 
 			again, _ := load(t, store, dir)
-			defer runs(again)()
+			defer starts(t, again.Run)()
 
 			if len(again.Shown()) != 0 {
 				t.Errorf("%s: shown after a restart", name)

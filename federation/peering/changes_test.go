@@ -273,31 +273,18 @@ func TestChangesAreFollowedOnce(t *testing.T) {
 		store := &countedLog{changed: make(chan struct{})}
 		dir := t.TempDir()
 
-		agreements, err := peering.Load(peering.Config{
-			Dir: dir, Bundles: held, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
-			Changed: func() { notices++ },
-			Proven:  func(spiffeid.TrustDomain, []byte) bool { return true },
-			Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
-				return &directory.OperatorRequest{Proof: "a.b.c"}
-			},
-			Client: func(former directory.Peering) (*http.Client, func(), error) {
+		agreements := loadWith(t, store, dir, func(c *peering.Config) {
+			c.Bundles, c.Logger = held, slog.New(slog.NewTextHandler(&lines, nil))
+			c.Changed = func() { notices++ }
+			c.Client = func(former directory.Peering) (*http.Client, func(), error) {
 				farewells = append(farewells, former.Domain.Name())
 				return nil, nil, errors.New("no network")
-			},
-			ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
+			}
+			c.ReplaceFile = func(path string, contents []byte, mode fs.FileMode) error {
 				return errors.Join(refuses, os.WriteFile(path, contents, mode))
-			},
+			}
 		})
-		must(t, err)
-
-		agreements.Begin(store)
-
-		ctx, cancel := context.WithCancel(t.Context())
-
-		var running sync.WaitGroup
-
-		running.Go(func() { agreements.Run(ctx) })
-		synctest.Wait()
+		defer starts(t, agreements.Run)()
 
 		file := filepath.Join(dir, "beta.test.json")
 
@@ -345,9 +332,6 @@ func TestChangesAreFollowedOnce(t *testing.T) {
 		if !held[beta] || !strings.Contains(lines.String(), "a peer can't be kept on disk") {
 			t.Errorf("a full disk: bundle %t; the log has\n%s", held[beta], &lines)
 		}
-
-		cancel()
-		running.Wait()
 	})
 }
 
@@ -420,10 +404,6 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 			t.Error("a bundle is found before any is fetched")
 		}
 
-		ctx, cancel := context.WithCancel(t.Context())
-
-		var running sync.WaitGroup
-
 		began := time.Now()
 
 		for i, x := range []struct {
@@ -459,7 +439,7 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 			mu.Unlock()
 
 			if i == 0 {
-				running.Go(func() { keeper.Run(ctx) })
+				defer starts(t, keeper.Run)()
 			}
 
 			time.Sleep(x.wait)
@@ -488,9 +468,6 @@ func TestABundleIsFetchedWhenItIsDue(t *testing.T) {
 		if last, err := keeper.Endpoint(beta); !last.IsZero() || err != nil || keeper.Found(beta, []byte("d")) {
 			t.Errorf("an endpoint that is gone: %s, %v", last, err)
 		}
-
-		cancel()
-		running.Wait()
 	})
 }
 
@@ -504,7 +481,6 @@ func TestFetchesAreBounded(t *testing.T) {
 			now, top int
 		)
 
-		ctx, cancel := context.WithCancel(t.Context())
 		keeper := peering.BundleKeeper{
 			Logger: slog.New(slog.DiscardHandler),
 			Peerings: func() (all []directory.Peering) {
@@ -533,10 +509,7 @@ func TestFetchesAreBounded(t *testing.T) {
 			},
 		}
 
-		var running sync.WaitGroup
-
-		running.Go(func() { keeper.Run(ctx) })
-		synctest.Wait()
+		stop := starts(t, keeper.Run)
 
 		mu.Lock()
 
@@ -554,8 +527,7 @@ func TestFetchesAreBounded(t *testing.T) {
 			t.Errorf("an endpoint that doesn't answer: %v", err)
 		}
 
-		cancel()
-		running.Wait()
+		stop()
 
 		if _, err := keeper.Endpoint(spiffeid.RequireTrustDomainFromString("d39.test")); errors.Is(err,
 			context.Canceled) {
@@ -590,25 +562,20 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 			peer.Addresses = append(peer.Addresses, "https://second.beta.test")
 
 			store.all = []directory.Peering{peer}
-			agreements, _ := loadWith(t, store, t.TempDir(), func(directory.Peering) (*http.Client, func(), error) {
-				return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-					asked.Add(1)
+			client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				asked.Add(1)
 
-					hosts[r.URL.Host] = true
+				hosts[r.URL.Host] = true
+				body := closeCounter{strings.NewReader("no"), &closed}
 
-					return &http.Response{
-						StatusCode: http.StatusServiceUnavailable, Body: closeCounter{strings.NewReader("no"),
-							&closed},
-					}, nil
-				})}, func() { released.Add(1) }, nil
+				return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: body}, nil
+			})}
+			agreements := loadWith(t, store, t.TempDir(), func(c *peering.Config) {
+				c.Client = func(directory.Peering) (*http.Client, func(), error) {
+					return client, func() { released.Add(1) }, nil
+				}
 			})
-
-			ctx, cancel := context.WithCancel(t.Context())
-
-			var running sync.WaitGroup
-
-			running.Go(func() { agreements.Run(ctx) })
-			synctest.Wait()
+			defer starts(t, agreements.Run)()
 
 			store.put(peer.Ended(false))
 			time.Sleep(time.Minute)
@@ -627,9 +594,6 @@ func TestAFarewellEndsWhenDomainsPeerAgain(t *testing.T) {
 				t.Errorf("peering again %t: asked %d times, then %d; %d closed, %d clients released", again, before,
 					all-before, closed.Load(), released.Load())
 			}
-
-			cancel()
-			running.Wait()
 		})
 	}
 }
@@ -658,29 +622,17 @@ func TestAFarewellWaitsForTheOperatorsRequest(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, err
 		})}
 
-		agreements, err := peering.Load(peering.Config{
-			Dir: t.TempDir(), Bundles: bundles{}, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
-			Removal: func(spiffeid.TrustDomain) *directory.OperatorRequest {
+		agreements := loadWith(t, store, t.TempDir(), func(c *peering.Config) {
+			c.Removal = func(spiffeid.TrustDomain) *directory.OperatorRequest {
 				if asked.Add(1) < 4 {
 					return nil
 				}
 
 				return &directory.OperatorRequest{Method: http.MethodPost, Proof: "a.b.c"}
-			},
-			Client: func(directory.Peering) (*http.Client, func(), error) { return client, func() {}, nil },
-			ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
-				return os.WriteFile(path, contents, mode)
-			},
+			}
+			c.Client = func(directory.Peering) (*http.Client, func(), error) { return client, func() {}, nil }
 		})
-		must(t, err)
-
-		agreements.Begin(store)
-
-		ctx, cancel := context.WithCancel(t.Context())
-
-		var running sync.WaitGroup
-
-		running.Go(func() { agreements.Run(ctx) })
+		defer starts(t, agreements.Run)()
 
 		for _, state := range []directory.PeeringState{directory.PeeringActive, directory.PeeringTerminated} {
 			synctest.Wait()
@@ -699,9 +651,6 @@ func TestAFarewellWaitsForTheOperatorsRequest(t *testing.T) {
 		if shown := agreements.Shown(); len(shown) != 0 {
 			t.Errorf("the farewell is not acknowledged: %+v", shown)
 		}
-
-		cancel()
-		running.Wait()
 	})
 }
 

@@ -1,12 +1,6 @@
 package peering_test
 
 import (
-	"context"
-	"errors"
-	"io/fs"
-	"log/slog"
-	"net/http"
-	"os"
 	"testing"
 	"testing/synctest"
 
@@ -37,26 +31,12 @@ func runTrusting(t *testing.T, dir string, domains peering.Consensus, proven *st
 	asked *[]*directory.BundleChange) (*peering.Agreements, trusting) {
 	inForce := trusting{}
 
-	node, err := peering.Load(peering.Config{
-		Dir: dir, Bundles: inForce, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
-		Proven: func(_ spiffeid.TrustDomain, bundle []byte) bool { return string(bundle) == *proven },
-		Judge:  func(change *directory.BundleChange) { *asked = append(*asked, change) },
-		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
-		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
-			return os.WriteFile(path, contents, mode)
-		},
+	node := loadWith(t, domains, dir, func(c *peering.Config) {
+		c.Bundles = inForce
+		c.Proven = func(_ spiffeid.TrustDomain, bundle []byte) bool { return string(bundle) == *proven }
+		c.Judge = func(change *directory.BundleChange) { *asked = append(*asked, change) }
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	node.Begin(domains)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-
-	go node.Run(ctx)
-	synctest.Wait()
+	t.Cleanup(starts(t, node.Run))
 
 	return node, inForce
 }
