@@ -158,18 +158,23 @@ func (ps peers) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 
 // siblings returns up to n other nodes of the own domain, in random order.
 func (ps peers) siblings(n int) (some []protocol.Node) {
+	some = ps.allSiblings()
+	rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+
+	return some[:min(n, len(some))]
+}
+
+// allSiblings returns the other nodes of the own domain.
+func (ps peers) allSiblings() (all []protocol.Node) {
 	if ps.cfg.Siblings == nil {
 		return nil
 	}
 
-	bases := slices.Clone(ps.cfg.Siblings())
-	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
-
-	for _, base := range bases[:min(n, len(bases))] {
-		some = append(some, protocol.Node{Domain: ps.cfg.Domain, Base: base})
+	for _, base := range ps.cfg.Siblings() {
+		all = append(all, protocol.Node{Domain: ps.cfg.Domain, Base: base})
 	}
 
-	return some
+	return all
 }
 
 // others returns one node of each other active peer, in random order.
@@ -192,14 +197,8 @@ func (ps peers) others(but spiffeid.TrustDomain) []protocol.Node {
 
 // holders returns the nodes that may have a stream's records, in the order of requests.
 func (ps peers) holders(origin *replica.Origin, aud directory.Audience) []protocol.Node {
-	var all []protocol.Node
-	if ps.cfg.Siblings != nil {
-		for _, base := range ps.cfg.Siblings() {
-			all = append(all, protocol.Node{Domain: ps.cfg.Domain, Base: base})
-		}
-	}
-
-	if all = append(all, origin.Contacts.Nodes()...); aud == directory.Mesh {
+	all := append(ps.allSiblings(), origin.Contacts.Nodes()...)
+	if aud == directory.Mesh {
 		all = append(all, ps.others(origin.Domain)...)
 	}
 

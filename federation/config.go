@@ -20,7 +20,6 @@ import (
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
-	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 )
 
@@ -90,7 +89,6 @@ type Config struct {
 	Tracer    *span.Tracer      // nil records nothing
 	Panics    *contain.Panics   // counts panics on foreign bytes; nil creates a new counter
 	HeadEvery time.Duration     // between heads of one origin; 60 s by default
-	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
 	Stretch   Stretch           // of this node's pace; nil is 1
 	Quota     int               // registrations of one origin; 2,000,000 by default
 	// Records and Bytes limit the number and the total size of one origin's records, if its
@@ -129,8 +127,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("federation: Dir is missing")
 	case c.Source == nil || c.Keys == nil || c.View == nil || c.Peerings == nil || c.Client == nil:
 		return c, errors.New("federation: Source, Keys, View, Peerings and Client are required")
-	case c.LongPoll < 0 || c.LongPoll > protocol.MaxWait:
-		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, protocol.MaxWait)
 	}
 
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
@@ -142,8 +138,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.HeadEvery <= 0 {
 		c.HeadEvery = 60 * time.Second
 	}
-
-	c.LongPoll = cmp.Or(c.LongPoll, 30*time.Second)
 
 	if c.Quota <= 0 {
 		c.Quota = 2_000_000

@@ -336,43 +336,32 @@ func (fl *follower) goesOn(ctx context.Context, origin *replica.Origin) bool {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 
-	var (
-		mu     sync.Mutex
-		asking sync.WaitGroup
-	)
-
-	goOn := map[spiffeid.ID]bool{}
-
 	nodes := origin.Contacts.Nodes()
-	for _, node := range nodes[:min(len(nodes), confirmMost)] {
-		asking.Go(func() {
+	ends := askNodes(ctx, fl, origin, nodes[:min(len(nodes), confirmMost)],
+		func(ctx context.Context, node protocol.Node) (by spiffeid.ID, ends bool, err error) {
 			// Every peer gets the key document, whatever is exported to it.
 			query := url.Values{"origin": {origin.Domain.Name()}}
 
 			answer, err := fl.client.Ask(ctx, node, protocol.PathKeys, query, protocol.MaxKeys)
-
-			ends := errors.Is(err, protocol.ErrDenied) || protocol.RejectsCertificate(err)
-			if answer.By.IsZero() || err != nil && !ends {
-				return
+			if errors.Is(err, protocol.ErrDenied) || protocol.RejectsCertificate(err) {
+				ends, err = true, nil
 			}
 
-			mu.Lock()
-			defer mu.Unlock()
+			if answer.By.IsZero() {
+				err = errors.Join(err, errNoNode)
+			}
 
-			goOn[answer.By] = !ends
+			return answer.By, ends, err
 		})
-	}
-
-	asking.Wait()
 
 	on := 0
 
-	for _, is := range goOn {
-		if is {
+	for _, is := range ends {
+		if !is {
 			on++
 		}
 	}
 
 	// A node that didn't answer counts for neither side, so without an answer the peer doesn't go on.
-	return on > 0 && 2*on >= len(goOn)
+	return on > 0 && 2*on >= len(ends)
 }

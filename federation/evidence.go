@@ -20,11 +20,6 @@ var (
 	errNoCase = errors.New("no evidence against a peer of this domain")
 )
 
-// evidenceOf lists this node's evidence against a domain, the oldest first.
-func (pr *prosecutor) evidenceOf(td spiffeid.TrustDomain) []evidence.File {
-	return pr.cases.Files(td)
-}
-
 // file returns a file that Evidence lists, the oldest if id is empty. The error is
 // directory.NotFound if there is none.
 func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
@@ -152,7 +147,7 @@ func (pr *prosecutor) recall(origin *replica.Origin) {
 		return
 	}
 
-	for _, file := range pr.evidenceOf(origin.Domain) {
+	for _, file := range pr.cases.Files(origin.Domain) {
 		evidence, err := pr.file(origin.Domain, file.ID)
 		if err == nil && !pr.judged(evidence) {
 			continue

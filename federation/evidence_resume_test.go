@@ -53,7 +53,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 			must(t, b.beta.evidence.freeze(t.Context(), c))
 		}
 
-		if n := len(b.beta.evidence.evidenceOf(alpha)); n != evidence.MaxFiles {
+		if n := len(b.beta.evidence.cases.Files(alpha)); n != evidence.MaxFiles {
 			t.Errorf("%d files are kept", n)
 		}
 
@@ -104,7 +104,7 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 
 		must(t, b.beta.evidence.freeze(t.Context(), open[0]))
 
-		if files := b.beta.evidence.evidenceOf(alpha); len(files) != 1 || files[0].ID != "E1-0" {
+		if files := b.beta.evidence.cases.Files(alpha); len(files) != 1 || files[0].ID != "E1-0" {
 			t.Errorf("kept: %v", files)
 		}
 
@@ -239,7 +239,7 @@ func TestEvidenceThatIsKept(t *testing.T) {
 		b.beta.reopen(t)
 
 		listed := func() (ids []string) {
-			for _, f := range b.beta.evidence.evidenceOf(alpha) {
+			for _, f := range b.beta.evidence.cases.Files(alpha) {
 				ids = append(ids, f.ID)
 			}
 

@@ -489,6 +489,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 
 			return made.Text
 		}
+
 		o := b.beta.origins.Get(alpha)
 		if code, err := b.take(alpha, text(1, o.Since(&o.Mesh))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)

@@ -157,6 +157,7 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 			return text
 		}
 	}
+
 	for name, m := range map[string]message{
 		"too large":        {protocol.CodeFormat, signedWith(listing(6 * protocol.MaxDigests))},
 		"too many digests": {protocol.CodeJSON, signedWith(listing(protocol.MaxDigests + 1))},

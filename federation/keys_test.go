@@ -114,14 +114,14 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		}
 
 		const waits = 10
-		time.Sleep(waits*b.beta.Mesh.cfg.LongPoll - time.Second)
+		time.Sleep(waits*longPoll - time.Second)
 
 		if n := asked.Load(); n < waits/2 || n > waits {
 			t.Errorf("it was asked for %d times", n)
 		}
 
 		withheld.Store(false)
-		time.Sleep(2 * b.beta.Mesh.cfg.LongPoll)
+		time.Sleep(2 * longPoll)
 
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
 			t.Error("it is never asked for again")
@@ -304,7 +304,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 
 		for range 10 {
 			b.origin.register("another", 600)
-			time.Sleep(b.beta.Mesh.cfg.LongPoll / 4)
+			time.Sleep(longPoll / 4)
 		}
 
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {

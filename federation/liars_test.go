@@ -348,7 +348,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 
 			acts()
 
-			if n := len(b.beta.evidence.evidenceOf(alpha)); n > evidence.MaxFiles {
+			if n := len(b.beta.evidence.cases.Files(alpha)); n > evidence.MaxFiles {
 				t.Errorf("%d files are kept", n)
 			}
 

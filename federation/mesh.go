@@ -628,7 +628,7 @@ func (m *Mesh) GoesOn(ctx context.Context, peer spiffeid.TrustDomain) bool {
 }
 
 // Evidence lists this node's evidence against a domain, the oldest first.
-func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.evidenceOf(td) }
+func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.cases.Files(td) }
 
 // EvidenceFile returns a file that Evidence lists, the oldest if id is empty. The error is
 // directory.NotFound if there is none.

@@ -73,7 +73,7 @@ const maxSiblings = 64
 // convictingStill returns this node's first evidence that still convicts an origin, and
 // whether this node has any evidence.
 func (pr *prosecutor) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
-	for _, file := range pr.evidenceOf(td) {
+	for _, file := range pr.cases.Files(td) {
 		evidence, err := pr.file(td, file.ID)
 		if err != nil {
 			return "", false, true, err

@@ -189,7 +189,7 @@ func (s *server) tellStanding(w http.ResponseWriter, td spiffeid.TrustDomain) {
 
 		switch status.State {
 		case string(directory.PeeringFrozen):
-			if files := s.evidence.evidenceOf(td); len(files) > 0 {
+			if files := s.evidence.cases.Files(td); len(files) > 0 {
 				standing.Evidence = files[len(files)-1].ID
 			}
 		case "unreachable", "failing":

@@ -28,11 +28,7 @@ var evidenceRate = limit.Rate{PerSecond: 1, Burst: 8}
 // and one node of each peer that may have the stream. Evidence from a private stream goes to
 // no other domain.
 func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Node) {
-	if pr.cfg.Siblings != nil {
-		for _, base := range pr.cfg.Siblings() {
-			all = append(all, protocol.Node{Domain: pr.cfg.Domain, Base: base})
-		}
-	}
+	all = pr.peers.allSiblings()
 
 	for _, n := range pr.peers.others(conviction.Origin) {
 		if conviction.Audience == (directory.Audience{}) || conviction.Audience == directory.Mesh &&

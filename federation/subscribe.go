@@ -108,10 +108,13 @@ func (s *subscription) judge(useful bool) error {
 	return nil
 }
 
+// longPoll is the wait of a subscription, at most protocol.MaxWait.
+const longPoll = 30 * time.Second
+
 // known returns the issue of the key document beyond which the node is to report a later one.
 func (s *subscription) known() directory.Position {
 	held := s.peers.keysIssue(s.o.Domain)
-	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
+	if held.Before(s.told) && time.Since(s.tried) < longPoll/2 {
 		return s.told
 	}
 
@@ -123,10 +126,10 @@ func (s *subscription) known() directory.Position {
 // ping. The first pull shows which of both n is.
 func (s *subscription) hold() time.Duration {
 	if s.pings {
-		return s.cfg.LongPoll
+		return longPoll
 	}
 
-	return min(s.cfg.LongPoll, s.cfg.Stretch.of(protocol.PingEvery))
+	return min(longPoll, s.cfg.Stretch.of(protocol.PingEvery))
 }
 
 // await waits for the next page of the stream, or for a later issue of the origin's key
@@ -146,7 +149,7 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	values.Set("wait", hold.String())
 	values.Set("keys", directory.FormatIndex(s.o.Domain, known))
 
-	if ping < s.cfg.LongPoll {
+	if ping < longPoll {
 		values.Set("ping", ping.String())
 	}
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -269,7 +268,7 @@ func (o *Origin) classify(page *Page) (*Stream, protocol.Code, error) {
 // The caller holds change.
 func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 	if over := feed.next; over != nil && over.Id.Epoch < epoch {
-		if err := o.Store.Discard(over.Id); err != nil {
+		if err := o.Store.DropStream(over.Id); err != nil {
 			return nil, err
 		}
 	}
@@ -298,10 +297,7 @@ func (o *Origin) streamOf(feed *Feed, epoch uint64) (*Stream, error) {
 // writePage writes a page to disk. The caller holds change.
 func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	records map[directory.RID]store.Arrival) (store.Changes, error) {
-	key, err := directory.ParseHash(page.KeyID)
-	if err != nil {
-		return store.Changes{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
-	}
+	key, _ := directory.ParseHash(page.KeyID) // of a key that the gate has found, so it is a thumbprint
 
 	// The saved state may be newer than on disk, where a write of it failed.
 	fresh := &store.NewPage{
@@ -332,7 +328,7 @@ func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 
 	// The alternatives come from disk, so they are read before mu is taken.
 	var twice alternatives
-	if st == feed.Cur && o.isDouble(feed) {
+	if st == feed.Cur {
 		twice = o.alternativesTo(feed, done.Effects)
 	}
 

@@ -32,20 +32,13 @@ func (o *Origin) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 	return o.Shown.describe(entry, st.Id.Audience, &k.Entry)
 }
 
-// isDouble reports whether registrations of a feed may be in the origin's other one too.
-func (o *Origin) isDouble(f *Feed) bool {
-	other := o.other(f).Cur
-	return other != nil && other.State.Live > 0
-}
-
-// alternativesTo returns the alternatives to effects on a feed. If they can't be read, the entries
-// are shown later. The caller holds change.
+// alternativesTo returns the alternatives to effects on a feed; nil if no registration of it is in the origin's
+// other feed. If they can't be read, the entries are shown later. The caller holds change.
 func (o *Origin) alternativesTo(f *Feed, effects []store.Effect) alternatives {
-	if len(effects) == 0 {
+	other, found := o.other(f), alternatives{}
+	if len(effects) == 0 || other.Cur == nil || other.Cur.State.Live == 0 {
 		return nil
 	}
-
-	other, found := o.other(f), alternatives{}
 
 	// The other feed comes first, because it shows which registrations both have.
 	for _, feed := range []*Feed{other, f} {

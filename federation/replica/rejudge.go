@@ -275,10 +275,7 @@ func (o *Origin) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 	}
 
 	// The alternatives come from disk, so they are read before mu is taken.
-	var twice alternatives
-	if o.isDouble(feed) {
-		twice = o.alternativesTo(feed, effects)
-	}
+	twice := o.alternativesTo(feed, effects)
 
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -214,7 +214,7 @@ func (o *Origin) clampRepull(doc *signed.KeyDocument) {
 // later. The caller holds change.
 func (o *Origin) rewind(feed *Feed, from directory.Position) error {
 	if feed.next != nil {
-		if err := o.Store.Discard(feed.next.Id); err != nil {
+		if err := o.Store.DropStream(feed.next.Id); err != nil {
 			return err
 		}
 	}

@@ -175,10 +175,8 @@ func (s *Store) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 // of the origin in the same transaction.
 func (s *Store) Swap(old, fresh StreamID, saved Origin) error {
 	err := s.Update(func(tx *bbolt.Tx) error {
-		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.key()) != nil {
-			if err := streams.DeleteBucket(old.key()); err != nil {
-				return err
-			}
+		if err := deleteStream(tx, old); err != nil {
+			return err
 		}
 
 		// An epoch in which nothing was announced is remembered too.
@@ -281,10 +279,11 @@ func (s *Store) Forget(origin spiffeid.TrustDomain) error {
 	return err
 }
 
+// DropStream removes a stream, which may not be on disk yet.
 func (s *Store) DropStream(id StreamID) error {
 	defer s.wiper.wake()
 
-	err := s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+	err := s.Update(func(tx *bbolt.Tx) error { return deleteStream(tx, id) })
 	if err == nil {
 		s.Places.forget(id)
 	}
@@ -292,17 +291,11 @@ func (s *Store) DropStream(id StreamID) error {
 	return err
 }
 
-// Discard is DropStream for a stream that may not be on disk yet.
-func (s *Store) Discard(id StreamID) error {
-	there := false
-
-	err := s.View(func(tx *bbolt.Tx) error {
-		there = tx.Bucket(bucketStreams).Bucket(id.key()) != nil
+func deleteStream(tx *bbolt.Tx, id StreamID) error {
+	streams := tx.Bucket(bucketStreams)
+	if streams.Bucket(id.key()) == nil {
 		return nil
-	})
-	if err != nil || !there {
-		return err
 	}
 
-	return s.DropStream(id)
+	return streams.DeleteBucket(id.key())
 }

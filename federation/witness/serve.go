@@ -91,7 +91,8 @@ func (r *refusal) answer(to http.ResponseWriter) {
 		answer(to, r.status, typeSize, fmt.Sprintf("%d\n", r.size))
 	case http.StatusTooManyRequests:
 		to.Header().Set("Retry-After", strconv.Itoa(max(int(math.Ceil(r.after.Seconds())), 1)))
-		answer(to, r.status, typeText, r.Error()+"\n")
+
+		fallthrough
 	default:
 		answer(to, r.status, typeText, r.Error()+"\n")
 	}
