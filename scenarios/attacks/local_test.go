@@ -77,7 +77,7 @@ func TestOtherAccountsReadNothing(t *testing.T) {
 		}
 	}
 
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 
 	for path, want := range map[string]int{"/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/trace": 404,
 		"/metrics": 200, "/healthz": 200} {
@@ -100,7 +100,7 @@ func TestOtherAccountsReadNothing(t *testing.T) {
 		}
 	}
 
-	own := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	own := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
