@@ -117,10 +117,10 @@ func (d *domain) files(path string) (cert, key string, err error) {
 	return "", "", fmt.Errorf("the domain has no identity %s", path)
 }
 
-// isServer accepts nodes.
+// isServer accepts nodes and the bare handler.
 func isServer(id spiffeid.ID) error {
-	if !trust.IsNode(id, id.TrustDomain()) {
-		return fmt.Errorf("%s is no node", id)
+	if !trust.IsNode(id, id.TrustDomain()) && id.Path() != barePath {
+		return fmt.Errorf("%s is neither a node nor the bare handler", id)
 	}
 
 	return nil
@@ -231,6 +231,27 @@ func (d *domain) refresh(ctx context.Context, at int, path string, lifetime int)
 func (d *domain) get(ctx context.Context, at int, path string) error {
 	_, err := d.do(ctx, http.MethodGet, d.Nodes[at].API+path, nil)
 	return err
+}
+
+// body is get, and returns the response's body.
+func (d *domain) body(ctx context.Context, at int, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Nodes[at].API+path, nil)
+	if err != nil {
+		return nil, err
+	}
+
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = &answered{resp.StatusCode, string(data)}
+	}
+
+	return data, err
 }
 
 // do makes a request and demands that it succeeds.

@@ -1,6 +1,7 @@
 // Command load is Roster's load generator and benchmark. It starts real `roster serve`
-// processes on loopback and, on the same machine and in the same run, the yardstick, an etcd
-// cluster. It prints a table of ratios, and with -json the same with every round's figures.
+// processes on loopback and, on the same machine and in the same run, the yardsticks: an
+// etcd cluster and a bare net/http handler. It prints a table of ratios, and with -json
+// the same with every round's figures.
 //
 //	go run ./scenarios/load                              # some minutes, small sizes
 //	go run ./scenarios/load -full                        # the full sizes; long
@@ -48,6 +49,15 @@ var sections = []section{
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		if err := serveBare(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
+
+		return
+	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, parse())
 	stop()

@@ -66,7 +66,8 @@ func linearizable(ctx context.Context, bench *bench) error {
 	return nil
 }
 
-// lookups measures lookups with two filters in a large directory against a small one.
+// lookups measures lookups with two filters in a large directory, against a
+// handler that does nothing but answer, and against a small directory.
 func lookups(ctx context.Context, bench *bench) error {
 	many, err := bench.filled(ctx)
 	if err != nil {
@@ -87,20 +88,40 @@ func lookups(ctx context.Context, bench *bench) error {
 		return err
 	}
 
-	const clients = 16
-	ours := many.side("lookups", func(ctx context.Context, _, _ int) error { return many.get(ctx, 0, twoFilters) })
-	small := few.side("among 1,000", func(ctx context.Context, _, _ int) error { return few.get(ctx, 0, twoFilters) })
-
-	pairing, err := bench.pair(ctx, clients, ours, small, milliseconds(0.99))
+	body, err := many.body(ctx, 0, twoFilters)
 	if err != nil {
 		return err
 	}
 
-	bench.report.add(pairing.row(row{Section: "lookups", What: "lookup by two filters, p99 among " + count(many.size),
-		Unit: "ms", Bar: atMost(1.5)}))
+	bare, url, err := bench.startBare(ctx, many.domain, twoFilters, body)
+	if err != nil {
+		return err
+	}
+	defer bare.end()
 
-	sample := measure(ctx, clients, bench.turn, 0, ours.op)
-	bench.report.add(row{Section: "lookups", What: "… by 16 clients", Value: sample.rate(), Unit: "/s"})
+	const clients = 16
+	ours := many.side("lookups", func(ctx context.Context, _, _ int) error { return many.get(ctx, 0, twoFilters) })
+	small := few.side("among 1,000", func(ctx context.Context, _, _ int) error { return few.get(ctx, 0, twoFilters) })
+	plain := side{name: bareName, op: func(ctx context.Context, _, _ int) error {
+		_, err := many.do(ctx, http.MethodGet, url, nil)
+		return err
+	}, processes: []*process{bare}}
 
-	return sample.check()
+	pairing, err := bench.pair(ctx, clients, ours, plain, rate)
+	if err != nil {
+		return err
+	}
+
+	bench.report.add(pairing.row(row{Section: "lookups", What: "lookup by two filters among " + count(many.size),
+		Unit: "/s",
+		Bar:  atLeast(0.6)}))
+
+	if pairing, err = bench.pair(ctx, clients, ours, small, milliseconds(0.99)); err != nil {
+		return err
+	}
+
+	bench.report.add(pairing.row(row{Section: "lookups", What: "… p99 among " + count(many.size), Unit: "ms",
+		Bar: atMost(1.5)}))
+
+	return nil
 }
