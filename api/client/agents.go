@@ -346,10 +346,7 @@ func (c *Client) History(ctx context.Context, id, after string) (History, *Reply
 		target += "?after=" + url.QueryEscape(after)
 	}
 
-	var out History
-	r, err := c.read(ctx, target, "statements", &out)
-
-	return out, r, err
+	return read[History](ctx, c, target, "statements")
 }
 
 // An Audience lists the peers that a registration is sent to, or withheld from.
@@ -371,10 +368,7 @@ const (
 // Audience reads to which peers a registration of the directory's domain is sent. It is for
 // the registration's owner and for operators.
 func (c *Client) Audience(ctx context.Context, id string) (Audience, *Reply, error) {
-	var out Audience
-	r, err := c.read(ctx, resource(id)+"/audience", "peers", &out)
-
-	return out, r, err
+	return read[Audience](ctx, c, resource(id)+"/audience", "peers")
 }
 
 // LookupOptions are a lookup's filters (draft-jimenez 5.1). All must match, and so must

@@ -100,30 +100,30 @@ func decode(r *Reply, member string, v any) error {
 }
 
 // read GETs target and decodes the answer.
-func (c *Client) read(ctx context.Context, target, member string, v any) (*Reply, error) {
-	r, err := c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
-	if err != nil {
-		return r, err
+func read[T any](ctx context.Context, c *Client, target, member string) (out T, r *Reply, err error) {
+	r, err = c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
+	if err == nil {
+		err = decode(r, member, &out)
 	}
 
-	return r, decode(r, member, v)
+	return out, r, err
 }
 
 // ask POSTs in as JSON and decodes the answer.
-func (c *Client) ask(
-	ctx context.Context, target string, in any, repeat repetition, member string, v any,
-) (*Reply, error) {
+func ask[T any](
+	ctx context.Context, c *Client, target string, in any, repeat repetition, member string,
+) (out T, r *Reply, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return nil, err
+		return out, nil, err
 	}
 
-	r, err := c.do(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
-	if err != nil {
-		return r, err
+	r, err = c.do(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
+	if err == nil {
+		err = decode(r, member, &out)
 	}
 
-	return r, decode(r, member, v)
+	return out, r, err
 }
 
 // change asks for a change that is answered by 204. Another success is no

@@ -118,18 +118,13 @@ func (o *Operator) note(reply *Reply) {
 
 // Node reads the state of the node that answers.
 func (o *Operator) Node(ctx context.Context) (NodeStatus, *Reply, error) {
-	var out NodeStatus
-	r, err := o.client.read(ctx, "/v1/operator/status", "position", &out)
-
-	return out, r, err
+	return read[NodeStatus](ctx, o.client, "/v1/operator/status", "position")
 }
 
 // Raft reads the state of the domain's cluster.
 func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
-	out := &RaftStatus{}
-	r, err := o.client.read(ctx, "/v1/operator/raft", "peers", out)
-
-	return out, r, err
+	out, r, err := read[RaftStatus](ctx, o.client, "/v1/operator/raft", "peers")
+	return &out, r, err
 }
 
 // Transfer transfers the leadership to a node of the domain, by SPIFFE ID, or to
@@ -168,25 +163,19 @@ func (o *Operator) Leave(ctx context.Context) error {
 
 // Members reads the mesh's gossip pool.
 func (o *Operator) Members(ctx context.Context) ([]Member, *Reply, error) {
-	var out wire.Members
-	r, err := o.client.read(ctx, "/v1/operator/members", "members", &out)
-
+	out, r, err := read[wire.Members](ctx, o.client, "/v1/operator/members", "members")
 	return out.Members, r, err
 }
 
 // Peers reads the state of the peered domains.
 func (o *Operator) Peers(ctx context.Context) ([]Peer, *Reply, error) {
-	var out wire.Peers
-	r, err := o.client.read(ctx, "/v1/operator/peers", "peers", &out)
-
+	out, r, err := read[wire.Peers](ctx, o.client, "/v1/operator/peers", "peers")
 	return out.Peers, r, err
 }
 
 // Bundles reads which trust bundles the node holds, with fingerprints.
 func (o *Operator) Bundles(ctx context.Context) ([]TrustBundle, *Reply, error) {
-	var out wire.TrustBundles
-	r, err := o.client.read(ctx, "/bundles", "bundles", &out)
-
+	out, r, err := read[wire.TrustBundles](ctx, o.client, "/bundles", "bundles")
 	return out.Bundles, r, err
 }
 
@@ -207,15 +196,13 @@ func (o *Operator) SetPeering(ctx context.Context, p Peering) error {
 // drawn here. The directory gets the hash of the secret alone, which the operator's proof covers, so
 // the token in the reply's body lacks it.
 func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
-	var out Invitation
-
 	secret := rand.Text()
 	hash := sha256.Sum256([]byte(secret))
 	in := wire.InviteRequest{
 		Domain: peer, LifeSeconds: seconds(life), SecretHash: base64.RawURLEncoding.EncodeToString(hash[:]),
 	}
 
-	r, err := o.client.ask(ctx, "/v1/operator/peers/invite", in, once, "token", &out)
+	out, r, err := ask[Invitation](ctx, o.client, "/v1/operator/peers/invite", in, once, "token")
 	if err == nil {
 		out.Token += secret
 	}
@@ -226,11 +213,9 @@ func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) 
 // Accept accepts another domain's invitation. To repeat it is safe. If fingerprints are
 // given, the bundle of that domain must have exactly these.
 func (o *Operator) Accept(ctx context.Context, token string, fingerprints ...string) (Accepted, *Reply, error) {
-	var out Accepted
 	in := wire.AcceptRequest{Token: token, Fingerprints: fingerprints}
-	r, err := o.client.ask(ctx, "/v1/operator/peers/accept", in, idempotent, "domain", &out)
 
-	return out, r, err
+	return ask[Accepted](ctx, o.client, "/v1/operator/peers/accept", in, idempotent, "domain")
 }
 
 // Redeem shows an invitation's secret to the domain that made it, with p, which is
@@ -275,10 +260,7 @@ func (o *Operator) Evidence(ctx context.Context, domain, id string) (*Reply, err
 
 // Keys reads which keys sign for the domain.
 func (o *Operator) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
-	var out KeysStatus
-	r, err := o.client.read(ctx, "/v1/operator/keys", "keys", &out)
-
-	return out, r, err
+	return read[KeysStatus](ctx, o.client, "/v1/operator/keys", "keys")
 }
 
 // RotateKey gives the node that is asked another signing key.
@@ -298,18 +280,14 @@ func (o *Operator) EraseHistory(ctx context.Context, rid string) error {
 
 // Flagged reads which registrations are flagged.
 func (o *Operator) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
-	var out wire.FlaggedList
-	r, err := o.client.read(ctx, "/v1/operator/flagged", "flagged", &out)
-
+	out, r, err := read[wire.FlaggedList](ctx, o.client, "/v1/operator/flagged", "flagged")
 	return out.Flagged, r, err
 }
 
 // Policy reads the policy that is in force at the node that answers.
 func (o *Operator) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
-	out := &PolicyText{}
-	r, err := o.client.read(ctx, "/v1/operator/policy", "policy", out)
-
-	return out, r, err
+	out, r, err := read[PolicyText](ctx, o.client, "/v1/operator/policy", "policy")
+	return &out, r, err
 }
 
 // SetPolicy puts a policy in force for the whole domain; an empty one is the
@@ -330,31 +308,24 @@ func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64)
 // PreviewPolicy says what a policy would change at the peers; an empty one is the built-in
 // policy. It changes nothing.
 func (o *Operator) PreviewPolicy(ctx context.Context, text string) (PolicyPreview, *Reply, error) {
-	var out PolicyPreview
-	r, err := o.client.ask(ctx, "/v1/operator/policy/preview", wire.PolicyChange{Policy: &text}, idempotent,
-		"peers", &out)
+	in := wire.PolicyChange{Policy: &text}
 
-	return out, r, err
+	return ask[PolicyPreview](ctx, o.client, "/v1/operator/policy/preview", in, idempotent, "peers")
 }
 
 // Owned lists the registrations of an identity in the domain, from the beginning or behind
 // the Next of another page.
 func (o *Operator) Owned(ctx context.Context, owner, after string) (Owned, *Reply, error) {
-	var out Owned
 	query := url.Values{"owner": {owner}}
 	set(query, "after", after)
-	r, err := o.client.read(ctx, withQuery(wire.OwnedPath, query), "registrations", &out)
 
-	return out, r, err
+	return read[Owned](ctx, o.client, withQuery(wire.OwnedPath, query), "registrations")
 }
 
 // EndOwned removes a page of an identity's registrations, and returns them. There
 // are more if Next is not empty.
 func (o *Operator) EndOwned(ctx context.Context, owner string) (Owned, *Reply, error) {
-	var out Owned
-	r, err := o.client.ask(ctx, wire.OwnedPath+"/end", wire.NewOwner{Owner: owner}, once, "registrations", &out)
-
-	return out, r, err
+	return ask[Owned](ctx, o.client, wire.OwnedPath+"/end", wire.NewOwner{Owner: owner}, once, "registrations")
 }
 
 // SaveSnapshot writes a backup of the directory's domain to w. It is sent once. Its
@@ -491,10 +462,8 @@ func (o *AuditOptions) query() url.Values {
 // Audit reads a page of the audit log of the node that is asked. The next one is after its
 // Last. Auditors may call it too.
 func (o *Operator) Audit(ctx context.Context, opt AuditOptions) (*AuditPage, *Reply, error) {
-	out := &AuditPage{}
-	r, err := o.client.read(ctx, withQuery(wire.AuditPath, opt.query()), "lines", out)
-
-	return out, r, err
+	out, r, err := read[AuditPage](ctx, o.client, withQuery(wire.AuditPath, opt.query()), "lines")
+	return &out, r, err
 }
 
 // FollowAudit streams lines of the audit log as they are written: events of the kinds

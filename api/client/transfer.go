@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/roster-mesh/roster/api/wire"
 )
 
@@ -30,22 +28,19 @@ func (t Transfers) Offer(ctx context.Context, id, to string, life time.Duration)
 		body.ExpiresIn = new(lifetime(life))
 	}
 
-	var offer Offer
-	r, err := t.client.ask(ctx, transferOf(id), body, idempotent, "rid", &offer)
-
-	return offer, r, err
+	return ask[Offer](ctx, t.client, transferOf(id), body, idempotent, "rid")
 }
 
 // Answer accepts or declines the offer of a registration to the caller. An identity that
 // accepts owns it from then on and is the registrant of its contents. The error is ErrNotFound
 // if there is no open offer, and ErrConflict if the registration has other contents by now.
 func (t Transfers) Answer(ctx context.Context, id string, accept bool) (*Reply, error) {
-	return t.post(ctx, id, wire.Transfer{Accept: &accept})
+	return t.client.command(ctx, transferOf(id), wire.Transfer{Accept: &accept}, once)
 }
 
 // Force gives a registration to another identity without an offer, as an operator.
 func (t Transfers) Force(ctx context.Context, id, to string) (*Reply, error) {
-	return t.post(ctx, id, wire.Transfer{Owner: to, Force: true})
+	return t.client.command(ctx, transferOf(id), wire.Transfer{Owner: to, Force: true}, once)
 }
 
 // Withdraw withdraws the caller's offer of a registration.
@@ -56,19 +51,8 @@ func (t Transfers) Withdraw(ctx context.Context, id string) (*Reply, error) {
 // List returns a page of the open offers that the caller makes and is made: the first one if
 // page is empty, else the one at an earlier Reply.NextPage.
 func (t Transfers) List(ctx context.Context, page string) ([]Offer, *Reply, error) {
-	var out wire.Offers
-	r, err := t.client.read(ctx, cmp.Or(page, "/ad/transfers"), "transfers", &out)
-
+	out, r, err := read[wire.Offers](ctx, t.client, cmp.Or(page, "/ad/transfers"), "transfers")
 	return out.Transfers, r, err
-}
-
-func (t Transfers) post(ctx context.Context, id string, step wire.Transfer) (*Reply, error) {
-	body, err := json.Marshal(step)
-	if err != nil {
-		return nil, err
-	}
-
-	return t.client.change(ctx, &request{method: http.MethodPost, target: transferOf(id), body: body})
 }
 
 func transferOf(id string) string { return resource(id) + "/transfer" }
