@@ -237,13 +237,10 @@ func (r *auditReport) line(node string, line []byte) error {
 		return nil
 	}
 
-	who := entry.Actor
-	who = cmp.Or(who, entry.By)
-
 	return r.table.PrintRow([]string{
-		cli.FormatMillis(entry.Time), entry.Phase, entry.Action, who, auditSubject(entry), entry.Outcome,
-		entry.Revision, strings.Join(entry.Policies, " "), entry.RequestID, entry.BroughtBy, node,
-		cli.NonZero(entry.Number),
+		cli.FormatMillis(entry.Time), entry.Phase, entry.Action, cmp.Or(entry.Actor, entry.By),
+		auditSubject(entry), entry.Outcome, entry.Revision, strings.Join(entry.Policies, " "), entry.RequestID,
+		entry.BroughtBy, node, cli.NonZero(entry.Number),
 	})
 }
 

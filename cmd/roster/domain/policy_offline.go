@@ -201,18 +201,12 @@ func explainDecision(console *cli.Console, loaded *policy.Policy, question polic
 	output := struct {
 		Allow    bool     `json:"allow"`
 		Policies []string `json:"policies"`
-	}{decision.Allow, slices.Sorted(slices.Values(decision.Policies))}
+	}{decision.Allow, append([]string{}, slices.Sorted(slices.Values(decision.Policies))...)}
 
-	body, err := json.Marshal(output)
-	if err != nil {
-		return err
-	}
-
-	decidedBy := strings.Join(output.Policies, " ")
-	decidedBy = cmp.Or(decidedBy, "(no policy permits it; the default is deny)")
+	decidedBy := cmp.Or(strings.Join(output.Policies, " "), "(no policy permits it; the default is deny)")
 
 	t := cli.Table{Head: []string{"ALLOW", "DECIDED BY"}}
 	t.Add(strconv.FormatBool(decision.Allow), decidedBy)
 
-	return console.Print(cli.Answer{Body: body, Table: t})
+	return console.PrintValue(output, "", t)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -163,10 +162,5 @@ func printRevocation(console *cli.Console, done revocation) error {
 		t.Add(r.Agent, r.RID, console.Time(r.ExpiresAt))
 	}
 
-	body, err := json.Marshal(done)
-	if err != nil {
-		return err
-	}
-
-	return console.Print(cli.Answer{Body: body, Items: "registrations", Table: t})
+	return console.PrintValue(done, "registrations", t)
 }
