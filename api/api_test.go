@@ -144,24 +144,22 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 		}
 	}
 
-	cfg := Config{
-		Domain: alpha, PublicURL: publicURL, View: view, Policy: houseRules{}, Identify: identify,
-		Registry: cutOff{position: directory.Position{Epoch: 1780315200, Revision: 385}},
-		Service: func(td spiffeid.TrustDomain) string {
-			if td == beta {
-				return "https://ad.beta.test:8401"
-			}
+	cfg := quietConfig(view)
+	cfg.Identify, cfg.Registry = identify, cutOff{position: directory.Position{Epoch: 1780315200, Revision: 385}}
+	cfg.Service = func(td spiffeid.TrustDomain) string {
+		if td == beta {
+			return "https://ad.beta.test:8401"
+		}
 
-			return ""
-		},
-		Position: func(td spiffeid.TrustDomain) (directory.Position, bool) {
-			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
-		},
-		Claimed:           func(*http.Request) directory.Identity { return directory.Identity{} },
-		CredentialRefused: func(string) {}, CaughtUp: func() bool { return true },
-		Await: func(context.Context, spiffeid.TrustDomain, directory.Position) error {
-			return context.DeadlineExceeded
-		},
+		return ""
+	}
+	cfg.Position = func(td spiffeid.TrustDomain) (directory.Position, bool) {
+		return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
+	}
+	cfg.Claimed = func(*http.Request) directory.Identity { return directory.Identity{} }
+	cfg.CredentialRefused, cfg.CaughtUp = func(string) {}, func() bool { return true }
+	cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error {
+		return context.DeadlineExceeded
 	}
 
 	finder, err := discovery.New(discovery.Config{View: view})

@@ -29,21 +29,10 @@ func (cfg *Config) audit() *auditor {
 		a.refused = limit.NewRates[string](maxRefusedCallers)
 	}
 
-	if cfg.Operator != nil {
-		cfg.Operator = auditedOperator{cfg.Operator, a}
-	}
-
-	if cfg.Peerings != nil {
-		cfg.Peerings = auditedPeerings{cfg.Peerings, a}
-	}
-
-	if cfg.Cluster != nil {
-		cfg.Cluster = auditedCluster{cfg.Cluster, a}
-	}
-
-	if cfg.Backups != nil {
-		cfg.Backups = auditedBackups{cfg.Backups, a}
-	}
+	cfg.Operator = auditedOperator{cfg.Operator, a}
+	cfg.Peerings = auditedPeerings{cfg.Peerings, a}
+	cfg.Cluster = auditedCluster{cfg.Cluster, a}
+	cfg.Backups = auditedBackups{cfg.Backups, a}
 
 	return a
 }
@@ -155,7 +144,7 @@ func (a *auditor) operate(ctx context.Context, action, target string, change fun
 // waits for the domain, and its change is recorded in the audit log.
 type domainRegistry struct {
 	Registry
-	audit *auditor // nil without an audit log
+	audit *auditor
 	view  *index.View
 	own   spiffeid.TrustDomain
 }
@@ -219,10 +208,6 @@ func (r domainRegistry) Linearize(ctx context.Context) error {
 func (r domainRegistry) change(ctx context.Context, event directory.AuditEvent,
 	propose func() (directory.Outcome, error)) (directory.Outcome, error) {
 	releaseSlot(ctx)
-
-	if r.audit == nil {
-		return propose()
-	}
 
 	return r.audit.record(ctx, event, propose)
 }
@@ -411,7 +396,7 @@ func (s *Server) auditRefusal(call *request.Call, route *route, err error) {
 	level := route.who.level
 
 	audited := level == levelIdentified || level == levelOperator || route.who.calls
-	if s.cfg.AuditLog == nil || call.Audited || !audited || status >= http.StatusInternalServerError {
+	if call.Audited || !audited || status >= http.StatusInternalServerError {
 		return
 	}
 

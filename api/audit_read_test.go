@@ -42,7 +42,7 @@ func trailServer(t *testing.T, change ...func(*Config)) (*audit.Log, *Server) {
 	}
 
 	return trail, newTestServer(t, func(cfg *Config) {
-		cfg.Operator, cfg.Trail, cfg.Node = quietOperator{}, trail, nodeOne
+		cfg.Trail, cfg.Node = trail, nodeOne
 
 		for _, also := range change {
 			also(cfg)

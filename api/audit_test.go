@@ -28,8 +28,7 @@ func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, operator.PeerSet
 func TestOperatorsAreAudited(t *testing.T) {
 	var trail invocationTrail
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.AuditLog, cfg.Operator, cfg.Peerings, cfg.Backups = &trail, quietOperator{}, quietPeerings{},
-			quietBackups{backup: []byte("all")}
+		cfg.AuditLog, cfg.Peerings, cfg.Backups = &trail, quietPeerings{}, quietBackups{backup: []byte("all")}
 	})
 
 	c := newTestClient(t, s, "/ops/operator")
@@ -96,7 +95,6 @@ func TestAReadThatFindsNothingIsNotRefused(t *testing.T) {
 // Requirement: TRUST-006
 func TestSnapshotsTakeACertificate(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Operator, cfg.Backups = quietOperator{}, quietBackups{backup: []byte("all")}
 		cfg.Identify = func(*http.Request) (request.Credential, error) {
 			return request.Credential{Identity: identity("/ops/operator"), Token: true}, nil
 		}
@@ -112,7 +110,7 @@ func TestSnapshotsTakeACertificate(t *testing.T) {
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	var told []string
 
-	s := newTestServer(t, func(cfg *Config) { cfg.Operator, cfg.Cluster = quietOperator{}, quietCluster{told: &told} })
+	s := newTestServer(t, func(cfg *Config) { cfg.Cluster = quietCluster{told: &told} })
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 		{"Origin", "https://evil.example"}, {"Origin", "null"}} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/leave", "", header...), 403)

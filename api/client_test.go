@@ -89,7 +89,7 @@ func (signedRequests) Record(_ context.Context, origin spiffeid.TrustDomain, rid
 }
 
 func (signedRequests) Proof(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
-	return []byte(`{"record":"` + origin.Name() + `"}`), nil
+	return []byte(`{"record":"` + origin.Name() + `","page":"p"}`), nil
 }
 
 func (signedRequests) Staple(origin spiffeid.TrustDomain, _ directory.RID) ([]byte, error) {
@@ -122,9 +122,7 @@ func TestClientReads(t *testing.T) {
 	}
 
 	entries = append(entries, entry(t, beta, rid(9), "foreign", 9, aDocument))
-	s := newTestServer(t, func(cfg *Config) {
-		cfg.Records, cfg.Operator = signedRequests{}, quietOperator{}
-	}, entries...)
+	s := newTestServer(t, nil, entries...)
 	c := newTestClient(t, s, "/ops/operator")
 
 	var names []string
@@ -157,7 +155,7 @@ func TestClientReads(t *testing.T) {
 			t.Errorf("Record(%s) is %v, %v", got.Href, r, err)
 		}
 
-		if r, err := c.Proof(t.Context(), id); err != nil || string(r.Body) != `{"record":"beta.test"}` {
+		if r, err := c.Proof(t.Context(), id); err != nil || string(r.Body) != `{"record":"beta.test","page":"p"}` {
 			t.Errorf("Proof(%s) is %v, %v", id, r, err)
 		}
 	}
@@ -181,7 +179,7 @@ func TestClientReads(t *testing.T) {
 }
 
 func TestClientErrors(t *testing.T) {
-	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{} },
+	s := newTestServer(t, nil,
 		entry(t, beta, rid(1), "twice", 1, aDocument), entry(t, gamma, rid(2), "twice", 1, aDocument))
 
 	c := newTestClient(t, s, "/agent/ada")

@@ -65,7 +65,8 @@ func TestWhoMayKeepAnAnswer(t *testing.T) {
 			continue
 		}
 
-		if strings.HasPrefix(r.path, "/log/") { // TestTheLedgerIsServedAsC2SPHasIt
+		// TestTheLedgerIsServedAsC2SPHasIt, and TestTheAudienceIsForOwnersAndOperators
+		if strings.HasPrefix(r.path, "/log/") || strings.HasSuffix(r.path, "/audience") {
 			continue
 		}
 
@@ -77,10 +78,6 @@ func TestWhoMayKeepAnAnswer(t *testing.T) {
 			levelOperator: "no-store"}[r.who.level]
 
 		resp := ask(t, s, "/ops/operator", "GET", target, "")
-		if resp.StatusCode >= 500 {
-			continue // evidence, which this server has nobody to ask for
-		}
-
 		if got := resp.Header.Get("Cache-Control"); got != want || resp.StatusCode != 200 {
 			t.Errorf("GET %s: %d, Cache-Control %q, want %q", target, resp.StatusCode, got, want)
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/span"
-	"github.com/roster-mesh/roster/discovery"
 )
 
 // A Registry takes changes for this node's domain, on whichever member it runs, and has
@@ -51,8 +50,7 @@ type Policy interface {
 // A Finder finds registrations by what they can do: a *discovery.Finder.
 type Finder interface {
 	surface.Finder
-	// Flagged lists the registrations that are flagged: at most limit, by origin and rid.
-	Flagged(limit int) []discovery.FlaggedEntry
+	operator.Finder
 }
 
 // An Operator reports the state of a node to its operators, and makes their changes.
@@ -61,8 +59,7 @@ type Operator interface {
 	operator.Keyring
 	operator.PolicyStore
 	operator.Eraser
-	// SetPeering makes a peering or changes it, for the whole domain.
-	SetPeering(context.Context, directory.Peering) error
+	operator.PeeringStore
 }
 
 // An AuditLog records changes, and requests for changes that were refused.
@@ -74,8 +71,7 @@ type AuditLog interface {
 	Refused(directory.AuditEvent)
 }
 
-// Config configures a Server. Domain, PublicURL, Registry, View, Policy and Finder are
-// required.
+// Config configures a Server. What isn't optional is required.
 type Config struct {
 	Domain    spiffeid.TrustDomain
 	PublicURL string // the domain's, https://HOST[:PORT] without a slash at its end
@@ -114,7 +110,7 @@ type Config struct {
 	// once since it was started; until then it answers no default read of its domain.
 	CaughtUp func() bool
 	// Without returns the domains whose registrations the node does not show, because it is short of
-	// memory; nil is none.
+	// memory.
 	Without func() []string
 	// MaxStale is the longest time since the leader was heard in which default reads are
 	// answered; DefaultMaxStale if it is 0.
@@ -145,10 +141,9 @@ type Config struct {
 	// that; a few for each processor, and 4,096, if they are 0. More are shed: queries
 	// first, then lookups, registrations, and refreshes last.
 	Workers, Waiting int
-	// MemoryInUse returns the share of its memory limit that the process needs; nil is
-	// never short of memory.
+	// MemoryInUse returns the share of its memory limit that the process needs.
 	MemoryInUse func() float64
-	Shed        func(class string) // called for each request that is shed; may be nil
+	Shed        func(class string) // called for each request that is shed
 
 	// Agents. Gateway invokes them; without it there are no routes for that.
 	Gateway agents.Gateway
@@ -163,50 +158,49 @@ type Config struct {
 
 	// Other domains. Frozen returns the domains from which nothing is accepted any more:
 	// their registrations are shown as disputed. It is called for each item, and its result
-	// isn't changed. May be nil.
+	// isn't changed.
 	Frozen func() []spiffeid.TrustDomain
-	// IsPeer tells whether another domain is an active peer; nil is yes.
+	// IsPeer tells whether another domain is an active peer.
 	IsPeer func(spiffeid.TrustDomain) bool
-	// Past returns the history of a registration of any domain; see ad.Handler. May be nil.
+	// Past returns the history of a registration of any domain; see ad.Handler.
 	Past func(origin spiffeid.TrustDomain, rid directory.RID, before directory.Position) (*directory.Past, error)
 
-	// Ledger has the domain's transparency log, for anyone, and Logged is view.Config's. Both may be nil.
+	// Ledger has the domain's transparency log, for anyone, and Logged is view.Config's, which may be nil.
 	Ledger ledger.Log
 	Logged func(*directory.Entry) (directory.Inclusion, bool)
 
 	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil if it is not served.
 	Bundle func() ([]byte, error)
-	// Bundles are all trust bundles that this node holds; nil if they are not served.
+	// Bundles are all trust bundles that this node holds.
 	Bundles operator.TrustBundles
 	// VerifyProof verifies a proof file by the bundles that this node holds, and returns the
 	// report as JSON; nil offers no tool for that.
 	VerifyProof func(ctx context.Context, proof []byte) ([]byte, error)
 	// Federation serves /federation/v1/ and authorises its callers itself.
 	Federation http.Handler
-	// Witness serves /witness/ to anyone: a log's signature authenticates what it submits. May be nil.
+	// Witness serves /witness/ to anyone: a log's signature authenticates what it submits.
 	Witness http.Handler
 
-	// Operators. The routes of a nil field don't exist; Peerings needs Operator.
+	// Operators.
 	Operator Operator
-	// Stranger reports whether an identity is a node's of the domain that is no member of it;
-	// nil reports none.
+	// Stranger reports whether an identity is a node's of the domain that is no member of it.
 	Stranger func(directory.Identity) bool
 	// Nodes returns the base URLs of the domain's other members, for callers of the domain who
-	// ask for them; may be nil.
+	// ask for them.
 	Nodes func() []string
-	// Orders checks the proofs of operators' changes; nil demands none.
+	// Orders checks the proofs of operators' changes.
 	Orders   Orders
 	Peerings operator.Peers
 	Cluster  operator.Members
 	Backups  operator.BackupStore
 
-	AuditLog AuditLog // may be nil
-	// Trail is the audit log of this node, which is Node, for operators and auditors; may be nil.
+	AuditLog AuditLog
+	// Trail is the audit log of this node, which is Node, for operators and auditors.
 	Trail  operator.Trail
 	Node   spiffeid.ID
 	Logger *slog.Logger // may be nil
 	Tracer *span.Tracer // nil records nothing
-	// Observe is called for every answer; may be nil. The method is one of a fixed set, or
+	// Observe is called for every answer. The method is one of a fixed set, or
 	// other. The route is a path of the table, and empty if no row of it took the request.
 	Observe func(method, route string, status int, took time.Duration)
 }

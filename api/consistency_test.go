@@ -216,7 +216,6 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
-			whole(cfg)
 			cfg.Sizes.Awaiting = 8 * each
 			cfg.Await = func(ctx context.Context, _ spiffeid.TrustDomain, _ directory.Position) error {
 				<-ctx.Done()

@@ -107,7 +107,7 @@ func TestFederatedCandidatesKeepTheirProvenance(t *testing.T) {
 	theirs.Redacted, theirs.Lifetime = true, 600
 	ours := entry(t, alpha, rid(2), "ours", 18, `{"base":"https://b.example","description":"Translates invoices too."}`)
 
-	s := newTestServer(t, func(cfg *Config) { cfg.Records = signedRequests{} }, theirs, ours)
+	s := newTestServer(t, nil, theirs, ours)
 	for _, detail := range []string{"minimal", "summary", "full"} {
 		for _, evidence := range []string{"false", "true"} {
 			_, body := found(t, s, "", `{"query":"translate invoices","detail":"`+detail+`","include_evidence":`+

@@ -61,7 +61,7 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	w.Header().Set("Roster-Index", f.index(ask.min))
 	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
 
-	if id, known := call.Identity.SPIFFE(); known && id.MemberOf(f.cfg.Domain) && f.cfg.Without != nil {
+	if id, known := call.Identity.SPIFFE(); known && id.MemberOf(f.cfg.Domain) {
 		if domains := f.cfg.Without(); len(domains) > 0 {
 			w.Header().Set(wire.HeaderWithout, strings.Join(domains, ", "))
 		}

@@ -47,8 +47,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 	policy := newPartPolicy(directory.Redaction{})
 
 	s := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		cfg.Past, cfg.Policy = pastOf(first, second, true), policy
 		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			if r.Header.Get("Test-Caller") == "beta" {
@@ -101,8 +99,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 	// The statement of another domain is shown as policy shows its registration.
 	far := entry(t, beta, rid(4), "far", 17, `{"base":"https://b.example/","description":"a secret of far"}`)
 	mirrors := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		cfg.Past, cfg.Policy = pastOf(far, far, true), policy
 	}, far)
 
@@ -114,8 +110,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 	// The registration before it had another owner and has ended: its rid is for those who may see its history.
 	before := entry(t, alpha, rid(3), "one", 200, `{"base":"https://a.example/0"}`)
 	followed := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		newest, former := cfg.Past, pastOf(before, before, false)
 		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID, at directory.Position) (
 			*directory.Past, error,
@@ -146,8 +140,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 	}
 
 	ended := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		cfg.Past = pastOf(first, second, false)
 	})
 
@@ -160,8 +152,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 
 	// A long history comes in parts, from its end back. The end says who may see the parts before it.
 	long := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		cfg.Past = func(domain spiffeid.TrustDomain, rid directory.RID, at directory.Position) (
 			*directory.Past, error,
 		) {
@@ -198,8 +188,6 @@ func TestAHistoryIsSeenAsItsRegistrationIs(t *testing.T) {
 
 	// Once all contents were erased, operators and auditors see hashes and times.
 	erased := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
-
 		cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
 			return &directory.Past{Erased: true, Statements: []directory.PastStatement{{H: directory.Hash{7}}}}, nil
 		}
@@ -246,8 +234,6 @@ func TestAnEndSaysWhyItEnded(t *testing.T) {
 		must(t, err)
 
 		s := newTestServer(t, func(cfg *Config) {
-			whole(cfg)
-
 			cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
 				return &directory.Past{Statements: []directory.PastStatement{{Entry: end.before},
 					{Inclusion: directory.Inclusion{At: end.at}, Payload: payload}}}, nil

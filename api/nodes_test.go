@@ -16,7 +16,6 @@ func TestAnswersNameTheDomainsTheyLeaveOut(t *testing.T) {
 	var lacks []string
 
 	s := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
 		identifyAnyone(cfg)
 
 		cfg.Without = func() []string { return lacks }
@@ -52,7 +51,6 @@ func TestAnswersNameTheDomainsTheyLeaveOut(t *testing.T) {
 // its caller, and to no one else.
 func TestNodesAreNamedToTheOwnDomain(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) {
-		whole(cfg)
 		identifyAnyone(cfg)
 
 		cfg.Nodes = func() []string { return []string{"https://n2.alpha.test:8400", "https://n3.alpha.test:8400"} }

@@ -68,9 +68,7 @@ func (s *Server) report(call *request.Call, w *recorder, took time.Duration) {
 	s.logCall(call, w.status, w.bytes, took)
 	call.Span.Answered(methodLabel(call.Method), call.Route, w.status)
 
-	if s.cfg.Observe != nil {
-		s.cfg.Observe(methodLabel(call.Method), call.Route, w.status, took)
-	}
+	s.cfg.Observe(methodLabel(call.Method), call.Route, w.status, took)
 }
 
 // A recorder remembers the status and the size of an answer, and releases the call's slot

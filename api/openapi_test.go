@@ -30,12 +30,14 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/discovery"
 )
 
 // described is /openapi.json of a server with every route, as a client reads it.
 var described = sync.OnceValues(func() (*openapi3.T, error) {
-	cfg := Config{Domain: alpha, PublicURL: publicURL, View: index.NewView(alpha), Policy: houseRules{},
-		Registry: cutOff{}}
+	view := index.NewView(alpha)
+	cfg := quietConfig(view)
+	cfg.Finder, _ = discovery.New(discovery.Config{View: view})
 	whole(&cfg)
 	s := New(cfg)
 

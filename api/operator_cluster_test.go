@@ -180,7 +180,7 @@ func (r hastyRegistry) Remove(context.Context, directory.RemoveRequest) (directo
 func TestOwnedRegistrationsAreEndedByTheirPresentList(t *testing.T) {
 	removed := 0
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Operator, cfg.Registry = quietOperator{}, hastyRegistry{removed: &removed}
+		cfg.Registry = hastyRegistry{removed: &removed}
 	}, entry(t, alpha, rid(1), "one", 1, aDocument))
 
 	wantStatus(t, ask(t, s, "/ops/operator", "POST", wire.OwnedPath+"/end",

@@ -2,11 +2,11 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"io"
 	"net/http"
 
+	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/operatorproof"
@@ -14,18 +14,16 @@ import (
 
 // Orders checks operators' requests as they arrive.
 type Orders interface {
+	operator.Orders
 	// Accept checks the proof of a request and completes the request. A request whose body is
 	// still to come has neither a body nor its hash. Errors are *directory.Error.
 	Accept(r *directory.OperatorRequest) error
-	// Precede puts the order of the call in ctx into the domain's log, before an effect that
-	// is no command of the log, or several.
-	Precede(ctx context.Context, action, target string) error
 }
 
 // maxOrder bounds the body of an operator's change: it goes into the domain's log as it came.
 const maxOrder = 640 << 10
 
-// orderCheck wraps the handlers of operators' changes. Without Orders it asks for no proof.
+// orderCheck wraps the handlers of operators' changes.
 type orderCheck struct {
 	orders Orders
 	index  func() string // Roster-Index of this node's state
@@ -73,10 +71,6 @@ func (w *indexedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // proof, and puts the request into the context, so that the change carries it.
 func (o orderCheck) proven(handle request.Handler) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
-		if o.orders == nil {
-			return handle(w, call)
-		}
-
 		body, err := request.ReadBody(w, call)
 
 		switch {
@@ -105,10 +99,6 @@ func (o orderCheck) proven(handle request.Handler) request.Handler {
 // now, and the body's hash once it has come.
 func (o orderCheck) provenStream(handle request.Handler) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
-		if o.orders == nil {
-			return handle(w, call)
-		}
-
 		order := orderOf(call)
 		if err := o.orders.Accept(order); err != nil {
 			return err

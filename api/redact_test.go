@@ -193,7 +193,7 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 		}
 	}
 
-	for format, toOwner := range map[string]int{"": 200, "?format=staple": 200, "?format=tlog-proof": 404} {
+	for format, toOwner := range map[string]int{"": 200, "?format=staple": 200, "?format=tlog-proof": 503} {
 		wantStatus(t, ask(t, s, reader, "GET", "/ad/r/"+partADRID+"/proof"+format, ""), 403)
 		wantStatus(t, ask(t, s, owner, "GET", "/ad/r/"+partADRID+"/proof"+format, ""), toOwner)
 	}

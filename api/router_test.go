@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -14,33 +15,55 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
-// whole has every route of the table.
+// whole has every route of the table, those of parts that a node may lack too.
 func whole(cfg *Config) {
 	cfg.Bundle = func() ([]byte, error) { return quietBundles{}.Publish(cfg.Domain) }
-	cfg.Bundles = quietBundles{}
-	cfg.Ledger = quietLedger{}
-	cfg.Past = func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
-		return &directory.Past{Statements: []directory.PastStatement{{Payload: []byte("{}")}}}, nil
-	}
 	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,
 		Issuers: []string{"https://login.example"}, Plain: "reads"}
-	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
-	cfg.Trail = emptyTrail{}
 	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
-	cfg.Peerings = struct{ operator.Peers }{} // never asked
-	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
-	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-	})
-	cfg.Witness = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("Cache-Control", "public, max-age=60")
-		_, _ = io.WriteString(w, "logs/v0\n")
-	})
 }
+
+// quietConfig is of a node that keeps nothing, knows no peer, and demands no operator's proof.
+func quietConfig(view *index.View) Config {
+	return Config{
+		Domain: alpha, PublicURL: publicURL, View: view, Policy: houseRules{}, Registry: cutOff{},
+		Bundles: quietBundles{}, Ledger: quietLedger{}, Records: signedRequests{}, Trail: emptyTrail{},
+		Past: func(spiffeid.TrustDomain, directory.RID, directory.Position) (*directory.Past, error) {
+			return &directory.Past{Statements: []directory.PastStatement{{Payload: []byte("{}")}}}, nil
+		},
+		Recipients: func(*directory.Entry) []wire.Recipient { return []wire.Recipient{} },
+		Operator:   quietOperator{}, Cluster: quietCluster{}, Backups: quietBackups{backup: []byte("backup")},
+		Orders: lenientOrders{}, AuditLog: quietAudit{}, Peerings: struct{ operator.Peers }{}, // never asked
+		Federation: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+		}),
+		Witness: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("Cache-Control", "public, max-age=60")
+			_, _ = io.WriteString(w, "logs/v0\n")
+		}),
+		IsPeer: func(spiffeid.TrustDomain) bool { return true }, Frozen: func() []spiffeid.TrustDomain { return nil },
+		Stranger: func(directory.Identity) bool { return false }, Nodes: func() []string { return nil },
+		Without: func() []string { return nil }, MemoryInUse: func() float64 { return 0 }, Shed: func(string) {},
+		Observe: func(string, string, int, time.Duration) {},
+	}
+}
+
+// lenientOrders takes every operator's change without a proof.
+type lenientOrders struct{}
+
+func (lenientOrders) Accept(*directory.OperatorRequest) error       { return nil }
+func (lenientOrders) Precede(context.Context, string, string) error { return nil }
+
+type quietAudit struct{}
+
+func (q quietAudit) Intend(directory.AuditEvent) (func(directory.AuditEvent), error) {
+	return q.Refused, nil
+}
+func (quietAudit) Refused(directory.AuditEvent) {}
 
 // quietBundles hold the bundle of alpha.test alone.
 type quietBundles struct{}

@@ -19,6 +19,8 @@ func (s *Server) table() []route {
 	surfaces := &s.surfaces
 	forced := s.orderCheck().maybeProven // an operator may force it
 
+	federation, witness := passTo(s.cfg.Federation), passTo(s.cfg.Witness)
+
 	routes := []route{
 		// Anyone.
 		{"GET", "/", anyone, quiet, surfaces.description.Home},
@@ -29,6 +31,18 @@ func (s *Server) table() []route {
 		{"GET", "/openapi.json", anyone, quiet, surfaces.description.OpenAPI},
 		{"GET", "/schemas/{kind}.json", anyone, quiet, surfaces.description.Schema},
 		{"GET", "/problems/{name}", anyone, quiet, surfaces.description.Problem},
+		{"GET", "/bundles/{domain}", anyone, quiet, surfaces.bundles.Get},
+		{"GET", "/log/checkpoint", anyone, quiet, surfaces.ledger.Latest},
+		{"GET", "/log/{epoch}/checkpoint", anyone, quiet, surfaces.ledger.Checkpoint},
+		{"GET", "/log/{epoch}/policy", anyone, quiet, surfaces.ledger.Policy},
+		{"GET", "/log/{epoch}/start", anyone, quiet, surfaces.ledger.Start},
+		{"GET", "/log/{epoch}/tile/{tile}", anyone, quiet, surfaces.ledger.Tile},
+		{"GET", "/witness/logs/v0", anyone, quiet, witness},
+		{"GET", "/witness/policy", anyone, quiet, witness},
+		{"GET", "/witness/{log}/checkpoint", anyone, quiet, witness},
+		{"POST", "/witness/add-checkpoint", guest, quiet, witness},
+		// The domain that has the secret of an invitation.
+		{"POST", wire.RedeemPath, guest, notable, surfaces.peerings.Redeem},
 
 		// Callers that policy lets read.
 		{"GET", "/ad/l", reader, quiet, surfaces.ad.Lookup},
@@ -36,12 +50,14 @@ func (s *Server) table() []route {
 		{"GET", "/ad/r/{id}", reader, quiet, surfaces.ad.Get()},
 		{"GET", "/ad/r/{id}/record", reader, quiet, surfaces.ad.Record},
 		{"GET", "/ad/r/{id}/proof", reader, quiet, surfaces.ad.Proof},
+		{"GET", "/ad/r/{id}/history", reader, quiet, surfaces.ad.History},
 		{"GET", "/ad/r/{id}/audience", reader, quiet, surfaces.ad.Audience},
 		{"GET", "/ad/r/{id}/transfer", reader, quiet, surfaces.ad.Offer},
 		{"GET", "/ad/transfers", reader, quiet, surfaces.ad.Offers},
 		{"GET", "/ad/r/{origin}/{id}", reader, quiet, surfaces.ad.Get()},
 		{"GET", "/ad/r/{origin}/{id}/record", reader, quiet, surfaces.ad.Record},
 		{"GET", "/ad/r/{origin}/{id}/proof", reader, quiet, surfaces.ad.Proof},
+		{"GET", "/ad/r/{origin}/{id}/history", reader, quiet, surfaces.ad.History},
 		{"GET", "/agents", reader, quiet, surfaces.agents.List},
 		{"GET", "/agents/{id}", reader, quiet, surfaces.agents.Get()},
 		{"POST", "/agents/search", querier, quiet, surfaces.agents.Search},
@@ -67,6 +83,20 @@ func (s *Server) table() []route {
 		{"POST", "/discovery/agents", identified, notable, surfaces.discovery.Publish},
 		{"PUT", "/discovery/agents/{id}", identified, notable, surfaces.discovery.Replace},
 		{"DELETE", "/discovery/agents/{id}", identified, notable, surfaces.discovery.Writer.Remove},
+
+		// Nodes of this domain and of its peers; the handler authorises them.
+		{"GET", "/federation/v1/checkpoint", node, quiet, federation},
+		{"GET", "/federation/v1/heads", node, quiet, federation},
+		{"GET", "/federation/v1/keys", node, quiet, federation},
+		{"GET", "/federation/v1/pages", node, quiet, federation},
+		{"POST", "/federation/v1/records", node, quiet, federation},
+		{"POST", "/federation/v1/farewell", node, notable, federation},
+		{"POST", "/federation/v1/evidence", node, notable, federation},
+		{"GET", "/federation/v1/evidence", node, quiet, federation},
+
+		// It changes nothing, so it needs no operator's proof.
+		{"POST", "/v1/operator/policy/preview", operatorOf("policy.write").taking(operator.MaxPolicyBody), quiet,
+			surfaces.policy.Preview},
 	}
 
 	return append(append(routes, s.optionalRoutes()...), s.prove(s.operatorRoutes())...)
@@ -83,35 +113,6 @@ func (s *Server) optionalRoutes() (routes []route) {
 		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
 	}
 
-	if s.cfg.Past != nil {
-		routes = append(routes,
-			route{"GET", "/ad/r/{id}/history", reader, quiet, surfaces.ad.History},
-			route{"GET", "/ad/r/{origin}/{id}/history", reader, quiet, surfaces.ad.History},
-		)
-	}
-
-	if s.cfg.Ledger != nil {
-		routes = append(routes,
-			route{"GET", "/log/checkpoint", anyone, quiet, surfaces.ledger.Latest},
-			route{"GET", "/log/{epoch}/checkpoint", anyone, quiet, surfaces.ledger.Checkpoint},
-			route{"GET", "/log/{epoch}/policy", anyone, quiet, surfaces.ledger.Policy},
-			route{"GET", "/log/{epoch}/start", anyone, quiet, surfaces.ledger.Start},
-			route{"GET", "/log/{epoch}/tile/{tile}", anyone, quiet, surfaces.ledger.Tile},
-		)
-	}
-
-	if s.cfg.Operator != nil { // it changes nothing, so it needs no proof
-		routes = append(routes, route{"POST", "/v1/operator/policy/preview",
-			operatorOf("policy.write").taking(operator.MaxPolicyBody), quiet, surfaces.policy.Preview})
-	}
-
-	if s.cfg.Bundles != nil {
-		routes = append(routes,
-			route{"GET", "/bundles/{domain}", anyone, quiet, surfaces.bundles.Get},
-			route{"GET", "/bundles", operatorOf("bundle.read"), quiet, surfaces.bundles.List},
-		)
-	}
-
 	if len(s.cfg.AcceptedCredentials.Issuers) > 0 {
 		routes = append(routes, route{"GET", catalog.ProtectedResourcePath, anyone, quiet,
 			surfaces.wellKnown.ProtectedResource})
@@ -126,102 +127,45 @@ func (s *Server) optionalRoutes() (routes []route) {
 		)
 	}
 
-	if s.cfg.Witness != nil {
-		witness := passTo(s.cfg.Witness)
-		routes = append(routes,
-			route{"POST", "/witness/add-checkpoint", guest, quiet, witness},
-			route{"GET", "/witness/logs/v0", anyone, quiet, witness},
-			route{"GET", "/witness/policy", anyone, quiet, witness},
-			route{"GET", "/witness/{log}/checkpoint", anyone, quiet, witness},
-		)
-	}
-
-	// Nodes of this domain and of its peers; the handler authorises them.
-	if s.cfg.Federation != nil {
-		federation := passTo(s.cfg.Federation)
-		routes = append(routes,
-			route{"GET", "/federation/v1/checkpoint", node, quiet, federation},
-			route{"GET", "/federation/v1/heads", node, quiet, federation},
-			route{"GET", "/federation/v1/keys", node, quiet, federation},
-			route{"GET", "/federation/v1/pages", node, quiet, federation},
-			route{"POST", "/federation/v1/records", node, quiet, federation},
-			route{"POST", "/federation/v1/farewell", node, notable, federation},
-			route{"POST", "/federation/v1/evidence", node, notable, federation},
-			route{"GET", "/federation/v1/evidence", node, quiet, federation},
-		)
-	}
-
 	return routes
 }
 
 // operatorRoutes are the routes of operators.
-func (s *Server) operatorRoutes() (routes []route) {
+func (s *Server) operatorRoutes() []route {
 	surfaces := &s.surfaces
-	if s.cfg.Operator != nil {
-		routes = append(routes,
-			route{"GET", "/v1/operator/status", operatorOf("raft.read"), quiet, surfaces.status.Node},
-			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, surfaces.status.Raft},
-			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, surfaces.status.Members},
-			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, surfaces.status.Peers},
-			route{"GET", "/v1/operator/peers/evidence", operatorOf("peer.read"), quiet, surfaces.status.Evidence},
-			route{"POST", "/v1/operator/peers", operatorOf("peer.write"), notable, surfaces.peerings.Put},
-			route{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, surfaces.keys.List},
-			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, surfaces.keys.Rotate},
-			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, surfaces.keys.Revoke},
-			route{"POST", "/v1/operator/history/erase", operatorOf("history.erase"), notable, surfaces.history.Erase},
-			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, surfaces.policy.Get},
-			route{"PUT", "/v1/operator/policy", operatorOf("policy.write").taking(operator.MaxPolicyBody), notable,
-				surfaces.policy.Set},
-			route{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, surfaces.registrations.List},
-			route{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable,
-				surfaces.registrations.Remove},
-		)
-	}
 
-	if s.cfg.Operator != nil {
-		routes = append(routes, route{"GET", "/v1/operator/debug/pprof/{name}", operatorOf("debug.read"), notable,
-			operator.Profile})
+	return []route{
+		{"GET", "/v1/operator/status", operatorOf("raft.read"), quiet, surfaces.status.Node},
+		{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, surfaces.status.Raft},
+		{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, surfaces.status.Members},
+		{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, surfaces.status.Peers},
+		{"GET", "/v1/operator/peers/evidence", operatorOf("peer.read"), quiet, surfaces.status.Evidence},
+		{"POST", "/v1/operator/peers", operatorOf("peer.write"), notable, surfaces.peerings.Put},
+		{"POST", "/v1/operator/peers/invite", operatorOf("peer.write"), notable, surfaces.peerings.Invite},
+		{"POST", "/v1/operator/peers/accept", operatorOf("peer.write"), notable, surfaces.peerings.Accept},
+		{"POST", "/v1/operator/peers/change", operatorOf("peer.write"), notable, surfaces.peerings.Change},
+		{"GET", "/bundles", operatorOf("bundle.read"), quiet, surfaces.bundles.List},
+		{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, surfaces.keys.List},
+		{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, surfaces.keys.Rotate},
+		{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, surfaces.keys.Revoke},
+		{"POST", "/v1/operator/history/erase", operatorOf("history.erase"), notable, surfaces.history.Erase},
+		{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, surfaces.policy.Get},
+		{"PUT", "/v1/operator/policy", operatorOf("policy.write").taking(operator.MaxPolicyBody), notable,
+			surfaces.policy.Set},
+		{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, surfaces.registrations.List},
+		{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable, surfaces.registrations.Remove},
+		{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, surfaces.registrations.ListFlagged},
+		{"GET", "/v1/operator/debug/pprof/{name}", operatorOf("debug.read"), notable, operator.Profile},
+		{"GET", wire.AuditPath, operatorOf("audit.read"), quiet, surfaces.audit.Read},
+		{"POST", "/v1/operator/raft/transfer", operatorOf("raft.write"), notable, surfaces.cluster.Transfer},
+		{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, surfaces.cluster.Remove},
+		{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, surfaces.cluster.Admit},
+		{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, surfaces.cluster.Leave},
+		{"POST", "/v1/operator/raft/clock", operatorOf("raft.write"), notable, surfaces.cluster.ConfirmClock},
+		{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, surfaces.backups.Save},
+		{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write").taking(admission.Streamed), notable,
+			surfaces.backups.Restore},
 	}
-
-	if s.cfg.Trail != nil {
-		routes = append(routes, route{"GET", wire.AuditPath, operatorOf("audit.read"), quiet, surfaces.audit.Read})
-	}
-
-	if s.cfg.Operator != nil && s.cfg.Finder != nil {
-		routes = append(routes,
-			route{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, surfaces.registrations.ListFlagged},
-		)
-	}
-
-	if s.cfg.Peerings != nil {
-		routes = append(routes,
-			route{"POST", "/v1/operator/peers/invite", operatorOf("peer.write"), notable, surfaces.peerings.Invite},
-			route{"POST", "/v1/operator/peers/accept", operatorOf("peer.write"), notable, surfaces.peerings.Accept},
-			route{"POST", "/v1/operator/peers/change", operatorOf("peer.write"), notable, surfaces.peerings.Change},
-			// The domain that has the secret of an invitation.
-			route{"POST", wire.RedeemPath, guest, notable, surfaces.peerings.Redeem},
-		)
-	}
-
-	if s.cfg.Cluster != nil {
-		routes = append(routes,
-			route{"POST", "/v1/operator/raft/transfer", operatorOf("raft.write"), notable, surfaces.cluster.Transfer},
-			route{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, surfaces.cluster.Remove},
-			route{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, surfaces.cluster.Admit},
-			route{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, surfaces.cluster.Leave},
-			route{"POST", "/v1/operator/raft/clock", operatorOf("raft.write"), notable, surfaces.cluster.ConfirmClock},
-		)
-	}
-
-	if s.cfg.Backups != nil {
-		routes = append(routes,
-			route{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, surfaces.backups.Save},
-			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write").taking(admission.Streamed), notable,
-				surfaces.backups.Restore},
-		)
-	}
-
-	return routes
 }
 
 // passTo hands calls to a handler that authorises them itself, and refuses by a problem

@@ -136,7 +136,7 @@ func (s *Server) authenticate(call *request.Call, class admission.Class) (invali
 
 	// A node that is no member, or no more, is a stranger whatever its certificate (rule S7),
 	// and counts as its address.
-	if s.cfg.Stranger != nil && s.cfg.Stranger(credential.Identity) {
+	if s.cfg.Stranger(credential.Identity) {
 		return directory.Refuse(directory.Forbidden,
 			"%s is no member of %s: a node has to join first", credential.Identity, s.cfg.Domain.Name()), nil
 	}
@@ -172,10 +172,6 @@ func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *ro
 // trace begins the span of a call, once it is known who calls. The caller's own trace is continued
 // only for identities of the domain and for nodes of peers: others must not have a node record.
 func (s *Server) trace(call *request.Call, route *route) {
-	if s.cfg.Tracer == nil {
-		return
-	}
-
 	var trusted *limit.Caller
 	if call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity) {
 		trusted = &call.Party
@@ -331,9 +327,7 @@ func (s *Server) authoriseOperator(w http.ResponseWriter, c *request.Call, actio
 		return err
 	}
 
-	if s.cfg.Operator != nil {
-		w.Header().Set("X-Roster-Policy", strconv.FormatUint(s.cfg.Operator.Policy().Version, 10))
-	}
+	w.Header().Set("X-Roster-Policy", strconv.FormatUint(s.cfg.Operator.Policy().Version, 10))
 
 	return nil
 }
@@ -341,7 +335,7 @@ func (s *Server) authoriseOperator(w http.ResponseWriter, c *request.Call, actio
 // namesOperators says in a refusal who the operators are. Only the built-in policy is known here: a
 // policy of the domain's own may choose others.
 func (s *Server) namesOperators() string {
-	if s.cfg.Operator == nil || s.cfg.Operator.Policy().Version != 0 {
+	if s.cfg.Operator.Policy().Version != 0 {
 		return ""
 	}
 
@@ -351,7 +345,7 @@ func (s *Server) namesOperators() string {
 // nameNodes names the domain's other nodes to a caller of the domain who asks for them, so
 // that a client finds another node when this one is away.
 func (s *Server) nameNodes(w http.ResponseWriter, call *request.Call) {
-	if s.cfg.Nodes == nil || call.Header.Get(wire.HeaderNodes) == "" {
+	if call.Header.Get(wire.HeaderNodes) == "" {
 		return
 	}
 

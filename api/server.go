@@ -31,13 +31,12 @@ var failureRate = limit.Rate{PerSecond: 0.2, Burst: 20}
 
 const maxFailingDomains = 1024
 
-// surfaces are the handlers of all routes. The optional ones are nil if Config doesn't
-// have what they need.
+// surfaces are the handlers of all routes.
 type surfaces struct {
 	ad          *ad.Handler
 	watch       *ad.Watcher
 	agents      *agents.Handler
-	invoke      *agents.Invoker
+	invoke      *agents.Invoker // nil without a gateway
 	discovery   *discovery.Handler
 	wellKnown   *catalog.WellKnown
 	description *catalog.Description
@@ -81,16 +80,9 @@ func New(cfg Config) *Server {
 	cfg.MaxStale = cmp.Or(cfg.MaxStale, DefaultMaxStale)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 
-	domain := domainRegistry{Registry: cfg.Registry, view: cfg.View, own: cfg.Domain}
-	if cfg.AuditLog != nil {
-		domain.audit = cfg.audit()
-	}
-
 	// The surfaces below get the wrapped registry alone, so none changes anything without the audit log.
-	cfg.Registry = domain
-	if cfg.Records != nil {
-		cfg.Records = yieldingRecords{cfg.Records}
-	}
+	cfg.Registry = domainRegistry{Registry: cfg.Registry, audit: cfg.audit(), view: cfg.View, own: cfg.Domain}
+	cfg.Records = yieldingRecords{cfg.Records}
 
 	server := &Server{
 		cfg:     cfg,
@@ -166,8 +158,20 @@ func (s *Server) makeSurfaces() {
 			PublicURL: cfg.PublicURL, Description: Description(), Routes: s.Handler,
 			MayRegister: s.mayRegister, Invokes: cfg.Gateway != nil, Verify: cfg.VerifyProof, Logger: s.log,
 		}),
+
+		status:  &operator.Status{State: cfg.Operator},
+		keys:    &operator.Keys{Keyring: cfg.Operator, Logger: s.log},
+		history: &operator.History{Eraser: cfg.Operator, Logger: s.log},
+		policy:  &operator.Policy{Domain: cfg.Domain, Store: cfg.Operator, Logger: s.log},
+		registrations: &operator.Registrations{
+			Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry, Orders: cfg.Orders, Finder: cfg.Finder,
+		},
+		peerings: &operator.Peerings{Domain: cfg.Domain, Peers: cfg.Peerings, Store: cfg.Operator, Logger: s.log},
+		bundles:  &operator.Bundles{Held: cfg.Bundles},
+		cluster:  &operator.Cluster{Members: cfg.Cluster, Logger: s.log},
+		backups:  &operator.Backups{Domain: cfg.Domain, Store: cfg.Backups, Logger: s.log},
+		audit:    operator.NewAudit(cfg.Node.String(), cfg.Trail),
 	}
-	s.makeOperatorSurfaces(reader)
 
 	if cfg.Gateway != nil {
 		s.surfaces.invoke = &agents.Invoker{
@@ -175,42 +179,6 @@ func (s *Server) makeSurfaces() {
 			Frozen: cfg.Frozen, AuditLog: cfg.AuditLog, Logger: s.log,
 			Failures: limit.NewLines[spiffeid.TrustDomain](maxFailingDomains, failureRate),
 		}
-	}
-}
-
-func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
-	cfg := &s.cfg
-
-	s.surfaces.peerings = &operator.Peerings{Domain: cfg.Domain, Peers: cfg.Peerings, Logger: s.log}
-	if cfg.Operator != nil {
-		s.surfaces.status = &operator.Status{State: cfg.Operator}
-		s.surfaces.keys = &operator.Keys{Keyring: cfg.Operator, Logger: s.log}
-		s.surfaces.history = &operator.History{Eraser: cfg.Operator, Logger: s.log}
-		s.surfaces.policy = &operator.Policy{Domain: cfg.Domain, Store: cfg.Operator, Logger: s.log}
-
-		s.surfaces.registrations = &operator.Registrations{Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry}
-		if cfg.Orders != nil {
-			s.surfaces.registrations.Precede = cfg.Orders.Precede
-		}
-
-		s.surfaces.peerings.Set = cfg.Operator.SetPeering
-		if cfg.Finder != nil {
-			s.surfaces.registrations.Flagged = cfg.Finder.Flagged
-		}
-	}
-
-	if cfg.Bundles != nil {
-		s.surfaces.bundles = &operator.Bundles{Held: cfg.Bundles}
-	}
-
-	s.surfaces.audit = operator.NewAudit(cfg.Node.String(), cfg.Trail)
-
-	if cfg.Cluster != nil {
-		s.surfaces.cluster = &operator.Cluster{Members: cfg.Cluster, Logger: s.log}
-	}
-
-	if cfg.Backups != nil {
-		s.surfaces.backups = &operator.Backups{Domain: cfg.Domain, Store: cfg.Backups, Logger: s.log}
 	}
 }
 

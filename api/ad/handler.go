@@ -53,7 +53,7 @@ type Handler struct {
 	// Operate decides whether an identity may do an operator's action.
 	Operate func(id directory.Identity, action string) directory.Decision
 	// Past returns the history of a registration of any domain; the error is directory.NotFound or
-	// Unavailable. Nil if the node keeps none.
+	// Unavailable.
 	Past func(origin spiffeid.TrustDomain, rid directory.RID, before directory.Position) (*directory.Past, error)
 	// Recipients returns the peers to which a registration of the domain is sent, or not.
 	Recipients func(*directory.Entry) []wire.Recipient

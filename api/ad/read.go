@@ -161,10 +161,6 @@ const (
 
 // tlogProof returns the C2SP tlog-proof of a registration's newest statement.
 func (h *Handler) tlogProof(entry *directory.Entry) ([]byte, error) {
-	if h.Past == nil {
-		return nil, directory.Refuse(directory.NotFound, "this node has no ledger")
-	}
-
 	past, err := h.Past(entry.Origin, entry.RID, directory.Position{})
 	if err != nil {
 		return nil, err

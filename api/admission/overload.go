@@ -90,9 +90,6 @@ func NewOverload(cfg OverloadConfig) *Overload {
 		shed:   cfg.Shed,
 		report: shedReport{log: cfg.Logger},
 	}
-	if overload.shed == nil {
-		overload.shed = func(string) {}
-	}
 
 	return overload
 }
@@ -228,7 +225,7 @@ const gaugeAge = 100 * time.Millisecond
 
 // A cachedGauge is a value that is not read for each request.
 type cachedGauge struct {
-	read func() float64 // nil is always 0
+	read func() float64
 
 	mu   sync.Mutex // guards the fields below
 	at   time.Time
@@ -236,10 +233,6 @@ type cachedGauge struct {
 }
 
 func (g *cachedGauge) value() float64 {
-	if g.read == nil {
-		return 0
-	}
-
 	g.mu.Lock()
 	defer g.mu.Unlock()
 

@@ -22,6 +22,9 @@ var kindsOfWork = []admission.Work{
 	admission.QueryWork, admission.LookupWork, admission.RegisterWork, admission.RefreshWork,
 }
 
+// empty is how much memory is in use.
+func empty() float64 { return 0 }
+
 // The more memory is in use, the more kinds of work are shed; refreshes never. It isn't read for
 // each request. The log has the numbers each ten seconds.
 //
@@ -91,7 +94,8 @@ func TestWorkIsShedByMemory(t *testing.T) {
 func TestASlotIsHeldWhileWorking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		overload := admission.NewOverload(admission.OverloadConfig{
-			Workers: 1, Waiting: 1, Logger: slog.New(slog.DiscardHandler),
+			Workers: 1, Waiting: 1, Logger: slog.New(slog.DiscardHandler), MemoryInUse: empty,
+			Shed: func(string) {},
 		})
 		free := func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -198,6 +202,7 @@ func TestTheWorkOfARequest(t *testing.T) {
 			shed := ""
 			overload := admission.NewOverload(admission.OverloadConfig{
 				Workers: 1, Shed: func(class string) { shed = class }, Logger: slog.New(slog.DiscardHandler),
+				MemoryInUse: empty,
 			})
 
 			for range 2 { // the second one finds the slot taken
@@ -222,7 +227,9 @@ func TestTheWorkOfARequest(t *testing.T) {
 			admission.QueryWork: workers / 2, admission.LookupWork: workers * 3 / 4,
 			admission.RegisterWork: workers * 7 / 8, admission.RefreshWork: workers,
 		} {
-			overload := admission.NewOverload(admission.OverloadConfig{Logger: slog.New(slog.DiscardHandler)})
+			overload := admission.NewOverload(admission.OverloadConfig{
+				Logger: slog.New(slog.DiscardHandler), MemoryInUse: empty, Shed: func(string) {},
+			})
 
 			taken := 0
 			for ; taken <= workers; taken++ {

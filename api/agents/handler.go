@@ -38,8 +38,7 @@ type Handler struct {
 	Reader *registration.Reader
 	Writer *registration.Writer
 	Finder Finder // may be nil
-	// Frozen returns the domains whose agents are no candidates of a resolution; may be
-	// nil.
+	// Frozen returns the domains whose agents are no candidates of a resolution.
 	Frozen func() []spiffeid.TrustDomain
 }
 

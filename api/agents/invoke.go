@@ -55,8 +55,8 @@ type Invoker struct {
 	Limiter *admission.Limiter
 	// MayInvoke is policy's decision whether an identity may invoke an agent.
 	MayInvoke func(directory.Identity, *directory.Entry) directory.Decision
-	Frozen    func() []spiffeid.TrustDomain // domains whose agents are not invoked; may be nil
-	AuditLog  AuditLog                      // may be nil
+	Frozen    func() []spiffeid.TrustDomain // domains whose agents are not invoked
+	AuditLog  AuditLog
 	Logger    *slog.Logger
 	Failures  *limit.Lines[spiffeid.TrustDomain] // samples the log lines about streams of a domain's agents
 }
@@ -92,10 +92,6 @@ func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 // audit calls an agent between two lines of the audit log: which caller asked, and with
 // which outcome, but neither input nor output (AI-018).
 func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() error) (err error) {
-	if v.AuditLog == nil {
-		return call()
-	}
-
 	event := c.Audit(directory.AuditEvent{Action: "invoke", Owner: entry.Owner, Agent: entry.Agent, RID: entry.RID})
 	if entry.Origin != v.Domain {
 		event.Target = entry.Origin.Name()
@@ -122,7 +118,7 @@ func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() err
 // authorise refuses an invocation that policy forbids, or of an agent whose origin is
 // frozen.
 func (v *Invoker) authorise(call *request.Call, entry *directory.Entry) error {
-	if v.Frozen != nil && slices.Contains(v.Frozen(), entry.Origin) {
+	if slices.Contains(v.Frozen(), entry.Origin) {
 		return directory.Refuse(directory.Forbidden,
 			"this domain has frozen %s, so it doesn't invoke its agents", entry.Origin.Name())
 	}

@@ -38,11 +38,7 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	var frozen []spiffeid.TrustDomain
-	if h.Frozen != nil {
-		frozen = h.Frozen()
-	}
-
+	frozen := h.Frozen()
 	query := h.Reader.Guard.Question(call, &ask.request)
 	query.Where = func(entry *directory.Entry) string {
 		if slices.Contains(frozen, entry.Origin) {

@@ -55,12 +55,17 @@ const (
 	maxInvitation     = 7 * 24 * time.Hour
 )
 
+// A PeeringStore keeps the domain's peerings.
+type PeeringStore interface {
+	// SetPeering makes a peering or changes it as a whole, for the whole domain.
+	SetPeering(context.Context, directory.Peering) error
+}
+
 // Peerings answers the routes that change peerings.
 type Peerings struct {
 	Domain spiffeid.TrustDomain
 	Peers  Peers
-	// Set makes a peering or changes it as a whole, for the whole domain.
-	Set    func(context.Context, directory.Peering) error
+	Store  PeeringStore
 	Logger *slog.Logger
 }
 
@@ -76,7 +81,7 @@ func (h *Peerings) Put(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	if err := h.Set(call.Context(), peering); err != nil {
+	if err := h.Store.SetPeering(call.Context(), peering); err != nil {
 		return err
 	}
 

@@ -27,22 +27,32 @@ type Remover interface {
 	Linearize(context.Context) error
 }
 
+// Orders are operators' changes that are no command of the domain's log.
+type Orders interface {
+	// Precede puts the order of the call in ctx into the log before its effect.
+	Precede(ctx context.Context, action, target string) error
+}
+
+// A Finder knows which registrations are written for rankers.
+type Finder interface {
+	// Flagged lists flagged registrations: at most limit, by origin and rid.
+	Flagged(limit int) []discovery.FlaggedEntry
+}
+
 // Registrations answers operators' routes of registrations: those of one owner, and those
 // that are flagged as search spam.
 type Registrations struct {
 	Domain   spiffeid.TrustDomain
 	Reader   *registration.Reader
 	Registry Remover
-	// Precede puts the operator's order into the domain's log; nil does not.
-	Precede func(ctx context.Context, action, target string) error
-	// Flagged lists flagged registrations: at most limit, by origin and rid.
-	Flagged func(limit int) []discovery.FlaggedEntry
+	Orders   Orders
+	Finder   Finder
 }
 
 // ListFlagged answers GET /v1/operator/flagged with flagged registrations of all domains.
 func (h *Registrations) ListFlagged(w http.ResponseWriter, call *request.Call) error {
 	all := []wire.Flagged{}
-	for _, entry := range h.Flagged(maxFlagged) {
+	for _, entry := range h.Finder.Flagged(maxFlagged) {
 		if e, ok := h.Reader.View.Get(entry.Origin, entry.RID); ok {
 			all = append(all, wire.Flagged{
 				Agent: e.Agent, Origin: e.Origin.Name(), Href: h.Reader.Render.Href(e), Flags: entry.Flags.Names(),
@@ -128,10 +138,8 @@ func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error 
 		return err
 	}
 
-	if h.Precede != nil {
-		if err := h.Precede(call.Context(), directory.ActionEndOwned, in.Owner.String()); err != nil {
-			return err
-		}
+	if err := h.Orders.Precede(call.Context(), directory.ActionEndOwned, in.Owner.String()); err != nil {
+		return err
 	}
 
 	page := h.ownedBy(in.Owner, index.Cursor{})

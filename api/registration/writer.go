@@ -36,7 +36,7 @@ type Writer struct {
 	Registry Registry
 	Lifetimes
 	DefaultVisibility func() directory.Visibility
-	// IsPeer tells whether another domain is an active peer; nil is yes.
+	// IsPeer tells whether another domain is an active peer.
 	IsPeer func(spiffeid.TrustDomain) bool
 }
 
@@ -195,7 +195,7 @@ func (w *Writer) Register(
 
 		return w.Registry.Register(call.Context(), attempt)
 	})
-	if err != nil || proposal.KeepVisibility || w.IsPeer == nil {
+	if err != nil || proposal.KeepVisibility {
 		return outcome, err
 	}
 

@@ -22,6 +22,7 @@ func newTestRenderer() *Renderer {
 	return NewRenderer(Config{
 		Domain: alpha, PublicURL: "https://ad.alpha.test:8400",
 		Service:           func(spiffeid.TrustDomain) string { return "" },
+		Frozen:            func() []spiffeid.TrustDomain { return nil },
 		DefaultVisibility: func() directory.Visibility { return directory.Visibility{Mesh: true} },
 	})
 }

@@ -202,7 +202,7 @@ func (r *Renderer) probed(entry *directory.Entry) (probe directory.Probe, ok boo
 
 // disputed tells whether a registration's origin contradicted itself and is frozen.
 func (r *Renderer) disputed(e *directory.Entry) bool {
-	return e.Received != nil && r.cfg.Frozen != nil && slices.Contains(r.cfg.Frozen(), e.Origin)
+	return e.Received != nil && slices.Contains(r.cfg.Frozen(), e.Origin)
 }
 
 // appendProbe appends the result of asking an agent about itself (AD-044).
