@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -17,19 +16,14 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// cluster changes the Raft members of the domain.
+// cluster changes the Raft members of the domain. The store transfers leadership, confirms clocks and leaves.
 type cluster struct {
 	domain spiffeid.TrustDomain
-	store  *consensus.Store
-}
-
-// Transfer implements operator.Members.
-func (c cluster) Transfer(ctx context.Context, to spiffeid.ID) error {
-	return c.store.Transfer(ctx, to)
+	*consensus.Store
 }
 
 // Remove implements operator.Members.
-func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.store.Expel(ctx, id) }
+func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.Expel(ctx, id) }
 
 // Admit implements operator.Members. It admits only an identity that can have a node's
 // certificate.
@@ -39,7 +33,7 @@ func (c cluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error
 			c.domain.IDString(), trust.NodePath).At("/id")
 	}
 
-	return c.store.Admit(ctx, consensus.Admission{ID: id, Withdraw: withdraw})
+	return c.Store.Admit(ctx, consensus.Admission{ID: id, Withdraw: withdraw})
 }
 
 // AdmitStanding implements operator.Members. The pattern matches nodes of the domain only.
@@ -51,18 +45,10 @@ func (c cluster) AdmitStanding(ctx context.Context, pattern string, most uint32)
 			"a standing admission is for %sNAME, where NAME may end in *, got %.64q", prefix, pattern).At("/id")
 	}
 
-	return c.store.Admit(ctx, consensus.Admission{Pattern: pattern, Max: most, Withdraw: most == 0})
+	return c.Store.Admit(ctx, consensus.Admission{Pattern: pattern, Max: most, Withdraw: most == 0})
 }
 
 const maxPattern = 300 // bytes
-
-// ConfirmClock implements operator.Members.
-func (c cluster) ConfirmClock(ctx context.Context, step time.Duration) error {
-	return c.store.ConfirmClock(ctx, step)
-}
-
-// Leave implements operator.Members.
-func (c cluster) Leave(ctx context.Context) error { return c.store.Leave(ctx) }
 
 // backups saves and restores the domain's replicated state.
 type backups struct{ store *consensus.Store }

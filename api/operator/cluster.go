@@ -70,17 +70,11 @@ func (h *Cluster) Remove(w http.ResponseWriter, call *request.Call) error {
 // Admit answers POST /v1/operator/raft/admit.
 func (h *Cluster) Admit(w http.ResponseWriter, call *request.Call) error {
 	var in wire.MemberRequest
-
-	body, err := request.ReadBody(w, call)
-	if err == nil {
-		err = request.ParseObject(body, &in)
+	if err := request.ReadObject(w, call, &in); err != nil {
+		return err
 	}
 
-	if err == nil {
-		err = h.admit(call.Context(), &in)
-	}
-
-	if err != nil {
+	if err := h.admit(call.Context(), &in); err != nil {
 		return err
 	}
 
@@ -120,13 +114,7 @@ func (h *Cluster) Leave(w http.ResponseWriter, call *request.Call) error {
 // ConfirmClock answers POST /v1/operator/raft/clock.
 func (h *Cluster) ConfirmClock(w http.ResponseWriter, call *request.Call) error {
 	var in wire.ClockStep
-
-	body, err := request.ReadBody(w, call)
-	if err == nil {
-		err = request.ParseObject(body, &in)
-	}
-
-	if err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
 

@@ -201,7 +201,8 @@ var stateMetrics = []stateMetric{
 	gauge("federation_checkpoint_age_seconds", "Time since the last verified checkpoint of an active peer's ledger "+
 		"that is not behind the one before. Absent for less than two minutes.", (*snapshot).checkpointAges, "origin"),
 	gauge("federation_ledger_differs", "Nodes of this domain and of peers that were shown another ledger of an active "+
-		"peer than this node. Absent for none.", (*snapshot).ledgersDiffer, "origin"),
+		"peer than this node. Absent for none.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(len(p.LedgerDiffers)) }), "origin"),
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
 	gauge("peer_refuses", "1 while a peer takes nothing from this domain, by how it sees this domain: frozen, none, "+
@@ -223,7 +224,8 @@ var stateMetrics = []stateMetric{
 			return oneIf(p.State == string(directory.PeeringFrozen))
 		}), "origin"),
 	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
-		"restore there.", (*snapshot).epochs, "origin"),
+		"restore there.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(p.Position.Epoch) }), "origin"),
 	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude; absent for none.",
 		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(p.OverQuota) }), "origin"),
 	gauge("federation_unsupported", "1 while a peer announces a format that this release can't read; "+
@@ -354,14 +356,6 @@ func (s *snapshot) checkpointAges(emit emit) {
 	}
 }
 
-func (s *snapshot) ledgersDiffer(emit emit) {
-	for _, p := range s.peers {
-		if len(p.LedgerDiffers) > 0 {
-			emit(float64(len(p.LedgerDiffers)), p.Domain.Name())
-		}
-	}
-}
-
 func (s *snapshot) refusingPeers(emit emit) {
 	for _, p := range s.peers {
 		if p.Refusal != "" {
@@ -379,14 +373,6 @@ func (s *snapshot) contradictedNodes(emit emit) {
 
 		for verdict, nodes := range verdicts {
 			emit(nodes, p.Domain.Name(), verdict)
-		}
-	}
-}
-
-func (s *snapshot) epochs(emit emit) {
-	for _, p := range s.peers {
-		if epoch := p.Position.Epoch; epoch > 0 {
-			emit(float64(epoch), p.Domain.Name())
 		}
 	}
 }

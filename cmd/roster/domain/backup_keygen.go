@@ -3,6 +3,7 @@ package domain
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -54,22 +55,30 @@ and a copy of it elsewhere: without it no backup that was encrypted to it can be
 
 // writeIdentity writes an identity to a new file, in the form of age-keygen.
 func writeIdentity(path string, identity *age.X25519Identity) error {
+	const never = "A key is never overwritten, because it may be the only one that decrypts a backup."
+
+	return writeNew(path, "key", never, func(file io.Writer) error {
+		_, err := fmt.Fprintf(file, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339),
+			identity.Recipient(), identity)
+
+		return err
+	})
+}
+
+// writeNew writes a file for its owner alone, as a whole or not at all. A file that exists is refused with a hint.
+func writeNew(path, what, never string, write func(io.Writer) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return cli.Failed(cli.ExitConflict, "%s exists", path).
-			WithHint("A key is never overwritten, because it may be the only one that decrypts a backup.")
+		return cli.Failed(cli.ExitConflict, "%s exists", path).WithHint("%s", never)
 	}
 
 	if err != nil {
-		return cli.Failed(cli.ExitFailed, "cannot write the key: %w", err)
+		return cli.Failed(cli.ExitFailed, "cannot write the %s: %w", what, err)
 	}
 
-	_, err = fmt.Fprintf(file, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339),
-		identity.Recipient(), identity)
-
-	// A part of a key is removed, so that it isn't taken for the key later.
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the key: %w", err), os.Remove(path))
+	// A part of the file is removed, so that it isn't taken for the whole later.
+	if err = errors.Join(write(file), file.Sync(), file.Close()); err != nil {
+		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the %s: %w", what, err), os.Remove(path))
 	}
 
 	return nil

@@ -62,14 +62,24 @@ func listBundles(ctx context.Context, session *connect.Session, client *apiclien
 	return session.Print(cli.Answer{Body: reply.Body, Items: "bundles", Table: t})
 }
 
-func printBundle(
-	ctx context.Context, session *connect.Session, client *apiclient.Client, name string, fingerprint bool,
-) error {
+// parseDomain parses the argument DOMAIN.
+func parseDomain(name string) (spiffeid.TrustDomain, error) {
 	domain, err := spiffeid.TrustDomainFromString(name)
 
 	// A SPIFFE ID parses as its trust domain, and is refused here.
 	if err != nil || domain.Name() != name {
-		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", name)
+		return domain, cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", name)
+	}
+
+	return domain, nil
+}
+
+func printBundle(
+	ctx context.Context, session *connect.Session, client *apiclient.Client, name string, fingerprint bool,
+) error {
+	domain, err := parseDomain(name)
+	if err != nil {
+		return err
 	}
 
 	reply, err := client.Operator().Bundle(ctx, name)

@@ -2,10 +2,8 @@ package domain
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -100,21 +98,16 @@ func writeArchive(
 	ctx context.Context, console *cli.Console, path string, cfg config.Config, operator *apiclient.Client,
 	logFile string,
 ) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return cli.Failed(cli.ExitConflict, "%s exists", path).
-			WithHint("A support archive never overwrites a file; choose another name.")
-	}
+	const never = "A support archive never overwrites a file; choose another name."
 
+	var parts []doctor.Part
+
+	err := writeNew(path, "support archive", never, func(file io.Writer) (err error) {
+		parts, err = doctor.WriteArchive(ctx, file, cfg, operator, logFile)
+		return err
+	})
 	if err != nil {
-		return cli.Failed(cli.ExitFailed, "cannot write the support archive: %w", err)
-	}
-
-	parts, err := doctor.WriteArchive(ctx, file, cfg, operator, logFile)
-
-	// A part of an archive would be taken for the whole, so it is removed.
-	if err = errors.Join(err, file.Close()); err != nil {
-		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the support archive: %w", err), os.Remove(path))
+		return err
 	}
 
 	t := cli.Table{Head: []string{"FILE", "BYTES", "CONTENT", "MISSING OR INCOMPLETE"}}

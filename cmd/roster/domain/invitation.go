@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/operator"
@@ -56,9 +55,8 @@ func invite(
 	ctx context.Context, session *connect.Session, client *apiclient.Client, domain string, validity time.Duration,
 	out string,
 ) error {
-	// A SPIFFE ID parses as its trust domain, and is refused here.
-	if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
-		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
+	if _, err := parseDomain(domain); err != nil {
+		return err
 	}
 
 	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -219,9 +218,9 @@ func (p *peerChange) readBundle(session *connect.Session, domain string, to *api
 		return nil, nil
 	}
 
-	td, err := spiffeid.TrustDomainFromString(domain)
+	td, err := parseDomain(domain)
 	if err != nil {
-		return nil, cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
+		return nil, err
 	}
 
 	text, err := session.ReadFile(p.bundle, trust.MaxBundle+1)
