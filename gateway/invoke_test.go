@@ -554,27 +554,6 @@ func TestItemsOfABatchCount(t *testing.T) {
 	}
 }
 
-// An agent is called by its registration as it is, however often it was called as it
-// was before.
-func TestPlansFollowRegistrations(t *testing.T) {
-	s := newStage(t, nil)
-	agent := s.agent(t, echo)
-	one := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	two := aidip(t, agent.URL, `"operations": [`+strings.ReplaceAll(translate, `"text"`, `"words"`)+`]`)
-
-	off := aidip(t, agent.URL, `"operations": [`+translate+`], "status": "suspended"`)
-	for range 3 {
-		_, first := invokeAgent(s, one, "", `{"text":"a"}`)
-		_, second := invokeAgent(s, two, "", `{"text":"a"}`)
-
-		_, third := invokeAgent(s, off, "", `{"text":"a"}`)
-		if first != nil || directory.ProblemOf(second) != directory.BadInput ||
-			directory.ProblemOf(third) != directory.AgentUnavailable {
-			t.Fatalf("%v; then %v; then %v", first, second, third)
-		}
-	}
-}
-
 // Requirement: AI-040
 func TestPace(t *testing.T) {
 	s := newStage(t, nil)

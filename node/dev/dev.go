@@ -34,8 +34,6 @@ type Options struct {
 	Given     []string // names of the flags that were given, for notes about those without effect
 	Program   string   // how people call this program, for the lines that are printed
 	Out       io.Writer
-
-	noGossip bool // for benchmarks: only subscriptions and pulls transfer data
 }
 
 // Check returns an error for the first invalid option, by its flag.
@@ -325,7 +323,7 @@ func (m *runningMesh) awaitMesh(ctx context.Context) error {
 			})
 			g.Go(func() error {
 				client, err := domain.client(node.API, "/ops/operator")
-				if err != nil || m.opt.noGossip {
+				if err != nil {
 					return err
 				}
 

@@ -305,7 +305,6 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	cfg.Policy = "development"
 	cfg.Drain = 0
 
-	cfg.Gossip.Enabled = !options.noGossip
 	if options.Gateway {
 		cfg.Gateway = openGateway()
 		cfg.Gateway.InsecureLoopback = options.Insecure
