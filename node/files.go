@@ -1,35 +1,9 @@
 package node
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 )
-
-// ReplaceFile replaces a file whole: a reader sees the old or the new contents. It does not
-// sync them to disk.
-func ReplaceFile(path string, contents []byte, mode fs.FileMode) error {
-	// The temporary file is in the same folder, because a rename can't cross file systems.
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-
-	_, err = file.Write(contents)
-
-	err = errors.Join(err, file.Chmod(mode), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-
-	if err != nil {
-		err = errors.Join(err, os.Remove(file.Name()))
-	}
-
-	return err
-}
 
 // makePrivate makes a folder that only the node's account may enter. One that others may
 // enter is taken away from them.

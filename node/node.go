@@ -21,7 +21,7 @@
 //	orders                 the check of operators' commands when they are applied
 //	peering, accept, bundles, evidence
 //	                       peerings, made, followed and kept
-//	files                  atomic replacement of a file
+//	files                  the data directory
 //
 // # Packages
 //

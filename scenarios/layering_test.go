@@ -191,7 +191,7 @@ var layers = map[string][]string{
 	"node/port":  {},
 	// consensus: the timing of loopback
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
-		"api/operator", "node/port"},
+		"api/operator", "node/port", "directory/durable"},
 	// federation: the codes of its refusals
 	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "directory/egress",
 		"federation/peering",

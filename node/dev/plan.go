@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -95,7 +95,7 @@ func (m *Mesh) write(dir string) error {
 		return err
 	}
 
-	return node.ReplaceFile(meshFile(dir), append(data, '\n'), 0o644)
+	return durable.WriteFile(meshFile(dir), append(data, '\n'), 0o644)
 }
 
 // lay plans a mesh and writes mesh.json.
@@ -229,8 +229,8 @@ func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain,
 		CAKey: filepath.Join(dir, "ca.key")}
 
 	cert, key := ca.PEM()
-	if err := errors.Join(node.ReplaceFile(domain.Bundle, cert, 0o644),
-		node.ReplaceFile(domain.CAKey, key, 0o600)); err != nil {
+	if err := errors.Join(durable.WriteFile(domain.Bundle, cert, 0o644),
+		durable.WriteFile(domain.CAKey, key, 0o600)); err != nil {
 		return nil, err
 	}
 
@@ -345,7 +345,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	}
 
 	return errors.Join(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key),
-		node.ReplaceFile(n.Config, data, 0o644))
+		durable.WriteFile(n.Config, data, 0o644))
 }
 
 // openGateway is the gateway of a development mesh: agents on loopback, with the mesh's

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/directory/durable"
 )
 
 // writeFiles writes the files for people's tools: all certificate authorities in one
@@ -28,8 +28,8 @@ func (m *runningMesh) writeFiles() error {
 	all := filepath.Join(m.opt.Dir, "ca.pem")
 
 	return errors.Join(
-		node.ReplaceFile(all, cas.Bytes(), 0o644),
-		node.ReplaceFile(filepath.Join(m.opt.Dir, "curlrc"),
+		durable.WriteFile(all, cas.Bytes(), 0o644),
+		durable.WriteFile(filepath.Join(m.opt.Dir, "curlrc"),
 			fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
 		m.writeEnv("env.sh", "/tool/commissioner", all),
 		m.writeEnv("operator.sh", "/ops/operator", all),
@@ -50,7 +50,7 @@ func (m *runningMesh) writeEnv(name, path, bundle string) error {
 		shellQuote(first.Nodes[0].API), shellQuote(first.TrustDomain), shellQuote(bundle), shellQuote(id.Cert),
 		shellQuote(id.Key))
 
-	return node.ReplaceFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
+	return durable.WriteFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }
 
 // printReady prints the running nodes and the commands to try.
