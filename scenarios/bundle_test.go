@@ -28,7 +28,7 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 			Domains: 2, Nodes: directorytest.Sample(3, 1), Seed: seed, Link: wan, Endpoints: true,
 		})
 		seen := m.Register("alpha.test", "before", 86400)
-		m.Eventually(time.Second, "it is seen", func() error { return m.Seen(seen) })
+		m.Eventually(10*time.Second, "it is seen", func() error { return m.Seen(seen) })
 		first := fingerprintAt(t, m, "beta.test")
 
 		m.Domain("alpha.test").AddCA()
@@ -39,7 +39,7 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 		m.Domain("alpha.test").UseCA()
 		m.Sleep(10 * time.Minute)
 		between := m.Register("alpha.test", "between", 86400)
-		m.Eventually(5*time.Second, "announcements by nodes with the new CA's SVIDs are accepted", func() error {
+		m.Eventually(10*time.Second, "announcements by nodes with the new CA's SVIDs are accepted", func() error {
 			return m.Seen(between)
 		})
 		m.Domain("alpha.test").DropCA()
@@ -47,7 +47,7 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 			return fingerprintIsNot(t, m, "beta.test", both)
 		})
 		after := m.Register("alpha.test", "after", 86400)
-		m.Eventually(5*time.Second, "the domains are peers as before", func() error {
+		m.Eventually(10*time.Second, "the domains are peers as before", func() error {
 			return m.Seen(seen, between, after)
 		})
 

@@ -106,7 +106,7 @@ func TestAnyMemberContinuesAListing(t *testing.T) {
 		}
 
 		for _, a := range agents {
-			m.Eventually(5*time.Second, a.Name+" is seen everywhere", func() error { return m.Seen(a) })
+			m.Eventually(10*time.Second, a.Name+" is seen everywhere", func() error { return m.Seen(a) })
 		}
 
 		var orders [][]string

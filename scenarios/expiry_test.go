@@ -42,7 +42,7 @@ func TestEverySurfaceEndsAtTheDeadline(t *testing.T) {
 			c.Gateway.Enabled = true
 		}})
 		own, foreign := m.Register("alpha.test", "own", 60), m.Register("beta.test", "foreign", 90)
-		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(own, foreign) })
+		m.Eventually(10*time.Second, "both are seen everywhere", func() error { return m.Seen(own, foreign) })
 		m.Sleep(5 * time.Second)
 
 		for _, agent := range []*mesh.Agent{own, foreign} {

@@ -341,7 +341,7 @@ func TestAPeerProvesInclusion(t *testing.T) {
 			return err
 		}
 
-		m.Eventually(time.Second, "it is logged at home", func() error { return logged(alpha.Nodes[0]) })
+		m.Eventually(10*time.Second, "it is logged at home", func() error { return logged(alpha.Nodes[0]) })
 		m.Eventually(15*time.Second, "it is logged at beta", func() error { return logged(beta) })
 
 		if err := judgeBundle(alpha.Nodes[0], proof); err != nil {

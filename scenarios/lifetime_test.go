@@ -18,7 +18,7 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		first := m.Register("alpha.test", "first", 120)
 		second := m.Register("alpha.test", "second", 300)
 		other := m.Register("beta.test", "other", 3600)
-		m.Eventually(time.Second, "all are seen everywhere", func() error { return m.Seen(first, second, other) })
+		m.Eventually(10*time.Second, "all are seen everywhere", func() error { return m.Seen(first, second, other) })
 		m.Domain("alpha.test").Kill()
 		m.Abandon(first)
 		m.Abandon(second)

@@ -77,7 +77,7 @@ func (w *cutStory) begin() {
 	}
 
 	all := append(append(append([]*mesh.Agent(nil), w.stays...), w.refreshed...), w.ended...)
-	w.m.Eventually(2*time.Second, "all are seen everywhere", func() error { return w.m.Seen(all...) })
+	w.m.Eventually(10*time.Second, "all are seen everywhere", func() error { return w.m.Seen(all...) })
 
 	for _, d := range w.m.Domains {
 		w.m.CutOff(d.Name)
@@ -198,5 +198,5 @@ func (w *cutStory) end(after time.Duration) {
 	m.Eventually(5*time.Minute, "gossip has found everybody again", m.Pooled)
 	m.Sleep(30 * time.Second) // who was refused for so long tries again less often
 	last := m.Register("alpha.test", "last", 3600)
-	m.Eventually(time.Second, "a change crosses as ever", func() error { return m.Seen(last) })
+	m.Eventually(10*time.Second, "a change crosses as ever", func() error { return m.Seen(last) })
 }

@@ -21,7 +21,7 @@ func TestAStapleTravelsWithItsAgent(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		a := m.Register("alpha.test", "ada", 7200)
-		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
+		m.Eventually(10*time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
 
 		time.Sleep(2 * time.Minute) // a staple is dated when it is asked for, not by the last page
 

@@ -31,11 +31,11 @@ func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 		over := put("over", 300)
 		removed := put("removed-after", 86400)
 		m.Remove(old)
-		m.Eventually(5*time.Second, "the peers have all", func() error { return m.Seen(kept, second, over, removed) })
+		m.Eventually(10*time.Second, "the peers have all", func() error { return m.Seen(kept, second, over, removed) })
 		backup := m.Backup("alpha.test")
 		m.Remove(removed)
 		late := put("late", 86400)
-		m.Eventually(5*time.Second, "the peers follow", func() error {
+		m.Eventually(10*time.Second, "the peers follow", func() error {
 			return m.Shows(gamma, "alpha.test", kept, second, over, late)
 		})
 		m.Sleep(6 * time.Minute)

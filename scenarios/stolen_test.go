@@ -29,7 +29,7 @@ func TestAStolenAuthority(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: long(3, 1), Seed: seed, Link: wan, Endpoints: true})
 		alpha, beta, gamma := m.Domain("alpha.test"), m.Domain("beta.test"), m.Domain("gamma.test")
 		before, other := m.Register("alpha.test", "before", 86400), m.Register("beta.test", "other", 86400)
-		m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(before, other) })
+		m.Eventually(10*time.Second, "all is seen", func() error { return m.Seen(before, other) })
 
 		thief := mesh.StealCA(m, "alpha.test")
 		streams := map[string][]*mesh.Stream{}
@@ -123,7 +123,7 @@ func TestAStolenAuthority(t *testing.T) {
 		}
 
 		after := m.Register("alpha.test", "after", 86400)
-		m.Eventually(5*time.Second, "the domains are peers as before", func() error { return m.Seen(after) })
+		m.Eventually(10*time.Second, "the domains are peers as before", func() error { return m.Seen(after) })
 	})
 }
 
@@ -138,7 +138,7 @@ func TestEvidenceOfADroppedAuthorityConvictsNobody(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		before := m.Register("alpha.test", "before", 86400)
-		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(before) })
+		m.Eventually(10*time.Second, "it is seen", func() error { return m.Seen(before) })
 
 		liar := m.Corrupt("alpha.test")
 		liar.Steal(mesh.StealCA(m, "alpha.test"))

@@ -101,7 +101,7 @@ func TestPeersWitnessEachOther(t *testing.T) {
 		m.CutOff("beta.test")
 		bob := m.Register("alpha.test", "bob", 3600)
 
-		m.Eventually(time.Second, "bob is logged", everywhere(bob, false))
+		m.Eventually(10*time.Second, "bob is logged", everywhere(bob, false))
 		m.Sleep(90 * time.Second)
 
 		if err := errors.Join(everywhere(bob, false)(), everywhere(ada, true)()); err != nil {
