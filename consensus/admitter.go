@@ -380,7 +380,7 @@ func (l *Leader) awaitSilence(ctx context.Context, from spiffeid.ID, former, nex
 	}
 
 	silent := wish.since
-	if heard := l.contacts.answered(from); heard.After(silent) {
+	if heard := l.contacts.matched(from).at; heard.After(silent) {
 		silent = heard
 	}
 
@@ -522,9 +522,9 @@ func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error
 // caughtUpEnough reports whether a member has enough of the log that its vote delays no write: by its
 // answers to this leader, because its own word would make a voter of a key without a process.
 func (l *Leader) caughtUpEnough(from spiffeid.ID) bool {
-	match := l.contacts.matched(from, l.term)
+	match := l.contacts.matched(from)
 
-	return time.Since(match.at) <= silentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
+	return match.term == l.term && time.Since(match.at) <= silentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
 }
 
 const joinPath = "/v1/join"

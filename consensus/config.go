@@ -188,23 +188,21 @@ var LocalTiming = Timing{
 }
 
 func (t Timing) withDefaults() Timing {
-	timing := DefaultTiming
-	for _, f := range []struct{ mine, def *time.Duration }{
-		{&t.Heartbeat, &timing.Heartbeat}, {&t.Election, &timing.Election}, {&t.Lease, &timing.Lease},
-		{&t.Sweep, &timing.Sweep}, {&t.Write, &timing.Write}, {&t.Presence, &timing.Presence},
-		{&t.Commit, &timing.Commit},
-		{&t.SlowDisk, &timing.SlowDisk}, {&t.SlowDiskFor, &timing.SlowDiskFor},
-	} {
-		if *f.mine == 0 {
-			*f.mine = *f.def
-		}
+	d := DefaultTiming
+
+	return Timing{
+		Heartbeat:     cmp.Or(t.Heartbeat, d.Heartbeat),
+		Election:      cmp.Or(t.Election, d.Election),
+		Lease:         cmp.Or(t.Lease, d.Lease),
+		Sweep:         cmp.Or(t.Sweep, d.Sweep),
+		Write:         cmp.Or(t.Write, d.Write),
+		Presence:      cmp.Or(t.Presence, d.Presence),
+		Commit:        cmp.Or(t.Commit, d.Commit),
+		SlowDisk:      cmp.Or(t.SlowDisk, d.SlowDisk),
+		SlowDiskFor:   cmp.Or(t.SlowDiskFor, d.SlowDiskFor),
+		SnapshotEvery: cmp.Or(t.SnapshotEvery, d.SnapshotEvery),
+		SnapshotBytes: cmp.Or(t.SnapshotBytes, d.SnapshotBytes),
 	}
-
-	t.SnapshotEvery = cmp.Or(t.SnapshotEvery, timing.SnapshotEvery)
-
-	t.SnapshotBytes = cmp.Or(t.SnapshotBytes, timing.SnapshotBytes)
-
-	return t
 }
 
 func (t Timing) check() error {

@@ -111,26 +111,13 @@ func (c *contacts) unanswered() raft.ServerID {
 // answerAfter is how long a new voter has to answer its leader.
 const answerAfter = 30 * time.Second
 
-// answered returns when a member last answered this leader's messages of Raft; zero if it has not.
-func (c *contacts) answered(id spiffeid.ID) time.Time {
+// matched returns how far a member has the log of a leader that this member was or is, and when it said so last;
+// zero if it has never answered entries.
+func (c *contacts) matched(id spiffeid.ID) logMatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	return c.matches[raft.ServerID(id.String())].at
-}
-
-// matched returns how far a member has this leader's log in a term, and when it said so last; zero if it
-// has not.
-func (c *contacts) matched(id spiffeid.ID, term uint64) logMatch {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	known := c.matches[raft.ServerID(id.String())]
-	if known.term != term {
-		return logMatch{}
-	}
-
-	return known
+	return c.matches[raft.ServerID(id.String())]
 }
 
 // last returns when a member was last in contact; zero if this member does not know.
