@@ -32,7 +32,7 @@ func (d *domain) forward(leader, from int, request *message.Request) (message.Re
 //
 // Requirement: SEC-012
 func TestAChangeNamesTheMemberThatBroughtIt(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
 		d.settled()
 		time.Sleep(time.Minute) // the processes before these have sent all that they will
 

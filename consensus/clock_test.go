@@ -223,10 +223,9 @@ func TestAfterAJumpOfTimeTheSweepLooksTwice(t *testing.T) {
 				for w := range 50 {
 					all.Go(func() {
 						for i := w; i < c.agents; i += 50 {
-							if _, err := s.Register(t.Context(),
-								put(t, ada, fmt.Sprint("agent-", i), 60)); err != nil {
-								t.Error(err)
-							}
+							_, err := s.Register(t.Context(),
+								put(t, ada, fmt.Sprint("agent-", i), 60))
+							must(t, err)
 						}
 					})
 				}
@@ -453,7 +452,7 @@ func confirmSteps(t *testing.T, s *Store, step time.Duration) {
 // Requirement: FLD-024
 func TestADomainDoesNotStartInItsPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, wrong := newClockDomain(t, 3)
+		d, wrong := newClockDomain(t, 1)
 		leader, _ := d.leader()
 
 		d.register(leader, "before", 600)

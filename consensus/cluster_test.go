@@ -116,9 +116,8 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 			r := put(t, ada, fmt.Sprint("agent-", i%5), 600)
 
 			r.Document = directory.LoadDocument(directory.KindAD, directorytest.Weighty(i))
-			if _, err := s.Register(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.Register(t.Context(), r)
+			must(t, err)
 
 			written += len(r.Document.Compressed().StoredBytes()) // as the log has it
 		}

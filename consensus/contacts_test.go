@@ -13,7 +13,7 @@ import (
 // Every member tells an operator when each was heard last, and who has taken a
 // leadership over, as soon as it was; and no dead member is to take it over.
 func TestEveryMemberTellsOfContacts(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
 		silence := func(at, of int) time.Duration {
 			for _, p := range d.nodes[at].peers.Contacts() {
 				if p.ID == d.members[of].ID && !p.LastContact.IsZero() {
@@ -65,7 +65,7 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 // A member that was dead before a leader began is silent to every member, and so is the former
 // leader, but none else. Else nobody misses it, until one more is dead.
 func TestEveryMemberTellsOfTheSilent(t *testing.T) {
-	inDomain(t, 5, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 5, quiet, func(t *testing.T, d *domain) {
 		former, _ := d.leader()
 		other := (former + 1) % 5
 		d.stop(other)
@@ -103,7 +103,7 @@ func TestADeathIsKnownInFourSeconds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-				time.Sleep(time.Minute)
+				time.Sleep(10 * time.Second)
 
 				gone := map[spiffeid.ID]bool{}
 				for _, i := range dead(d.leader()) {
@@ -152,7 +152,7 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 // Who led once, and followed another since, tells of nobody by what it heard as the
 // leader: that is no time at which the others fell silent.
 func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
 		former, next := d.leader()
 		eventually(t, "who leads has heard the others", func() bool {
 			for _, p := range d.nodes[former].peers.RaftPeers() {

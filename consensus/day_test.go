@@ -239,9 +239,8 @@ func applyDay(t *testing.T, log [][]byte) (lines []string) {
 		batch, err := state.DecodeBatch(entry)
 		must(t, err)
 
-		if _, err := s.Apply(batch); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Apply(batch)
+		must(t, err)
 
 		size, root := s.History().Ledger()
 		_, _ = fmt.Fprintf(seen, "%d %d %s\n", i+1, size, root)
@@ -388,9 +387,8 @@ func writeDay(t *testing.T) {
 	w := gzip.NewWriter(&packed)
 
 	for _, entry := range log {
-		if _, err := fmt.Fprintln(w, hex.EncodeToString(entry)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Fprintln(w, hex.EncodeToString(entry))
+		must(t, err)
 	}
 
 	must(t, errors.Join(w.Close(), os.WriteFile(dayLog, packed.Bytes(), 0o644), os.WriteFile(dayLines,

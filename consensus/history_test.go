@@ -65,7 +65,7 @@ func TestNoSecondHistoryBegins(t *testing.T) {
 //
 // Requirement: FLD-023
 func TestAnEmptyMemberDoesNotVoteBesideOneThatWasBehind(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
 		d.stop(0)
 
 		var out directory.Outcome

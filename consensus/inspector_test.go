@@ -333,9 +333,8 @@ func TestADrippingSnapshotHoldsNoMember(t *testing.T) {
 
 		d.ready()
 
-		if _, err := victim.Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-			t.Error(err)
-		}
+		_, err := victim.Register(t.Context(), put(t, ada, "after", 6000))
+		must(t, err)
 
 		if err := <-installed; err == nil {
 			t.Error("a snapshot is installed that did not come")
@@ -441,9 +440,8 @@ func TestAFalseLeadersSnapshotsAreRefused(t *testing.T) {
 
 		d.ready()
 
-		if _, err := victim.Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
-			t.Error(err)
-		}
+		_, err := victim.Register(t.Context(), put(t, ada, "after", 6000))
+		must(t, err)
 
 		d.equalStates()
 		d.restart(other)

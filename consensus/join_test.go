@@ -169,7 +169,7 @@ func TestADomainGrowsFromOne(t *testing.T) {
 //
 // Requirement: SEC-012
 func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
-	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 1, quiet, func(t *testing.T, d *domain) {
 		for i := 1; i < 3; i++ {
 			d.admit(0, d.newcomer(nil))
 			d.eventuallyVoters(i, i+1, 0)
@@ -423,13 +423,12 @@ func TestAMemberMovesToAnotherAddress(t *testing.T) {
 //
 // Requirement: SEC-011
 func TestAMemberMovesSeldom(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		leader, _ := d.leader()
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
 		newcomer := valueOf(alphaNode("n9"))
 
-		must(t, d.nodes[leader].Admit(t.Context(), Admission{ID: newcomer}))
+		must(t, d.nodes[0].Admit(t.Context(), Admission{ID: newcomer}))
 
-		joins, leads := &d.nodes[leader].joins, d.nodes[leader].terms.leader()
+		joins, leads := &d.nodes[0].joins, d.nodes[0].terms.leader()
 		asked := 0
 
 		for n := range 50 {
@@ -453,7 +452,7 @@ func TestAMemberMovesSeldom(t *testing.T) {
 			t.Errorf("a member asked %d times at once, want a few and at most %d", asked, wordBurst)
 		}
 
-		if m, _ := d.nodes[leader].group.server(newcomer); m.Address != "n9.alpha.test:7000" {
+		if m, _ := d.nodes[0].group.server(newcomer); m.Address != "n9.alpha.test:7000" {
 			t.Errorf("it has moved to %s", m.Address)
 		}
 	})
@@ -761,11 +760,10 @@ func TestListenersThatNoNodeDeclares(t *testing.T) {
 //
 // Requirement: TRUST-001
 func TestAMemberDeclaresABaseURL(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		leader, follower := d.leader()
-		store, from := d.nodes[leader], d.members[follower].ID
+	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
+		store, from := d.nodes[0], d.members[0].ID
 		declare := func(api string) error {
-			request := d.nodes[follower].joins.ownRequest()
+			request := d.nodes[0].joins.ownRequest()
 			request.API = api
 
 			return store.terms.leader().addMember(t.Context(), from, request)

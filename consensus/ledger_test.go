@@ -338,14 +338,12 @@ func TestEveryMemberHasTheHistory(t *testing.T) {
 		again := put(t, ada, "agent", 600)
 
 		again.Document = document(t, "agent of another base")
-		if _, err := s.Register(t.Context(), again); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Register(t.Context(), again)
+		must(t, err)
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
-		if _, err := s.Remove(t.Context(), remove); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Remove(t.Context(), remove)
+		must(t, err)
 
 		second := d.register(leader, "agent", 600)
 
@@ -420,9 +418,8 @@ func TestARestoreKeepsTheHistory(t *testing.T) {
 		since := register("since", "one")
 		register("since", "two")
 
-		if _, err := s.restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
+		must(t, err)
 
 		d.ready()
 
@@ -511,9 +508,8 @@ func TestErasedContentsAreOnNoDisk(t *testing.T) {
 		problem(t, s.Erase(t.Context(), made.RID), directory.Conflict) // the contents of a living registration
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
-		if _, err := s.Remove(t.Context(), remove); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Remove(t.Context(), remove)
+		must(t, err)
 
 		d.settled()
 
@@ -605,9 +601,8 @@ func TestAFailedErasureIsTriedAgain(t *testing.T) {
 		made := d.register(0, "agent", 600)
 
 		remove := directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: made.RID}
-		if _, err := s.Remove(t.Context(), remove); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Remove(t.Context(), remove)
+		must(t, err)
 
 		snapshots := filepath.Join(d.dir, "0", "snapshots")
 		must(t, os.Rename(snapshots, snapshots+".away"))

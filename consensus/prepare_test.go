@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -125,43 +124,38 @@ func TestKeysChangeSeldomAndAttested(t *testing.T) {
 	})
 }
 
-func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
-	d := newDomain(t, 3, func(c *Config) { c.Rules = Rules{BytesPerOwner: 1000} })
-	d.ready()
-	leader, other := d.leader()
-
-	large := func(agent string) directory.RegisterRequest {
-		r := put(t, ada, agent, 600)
-		r.Document = directorytest.DocumentOf(t, 900)
-
-		return r
-	}
-	if _, err := d.nodes[other].Register(t.Context(), large("one")); err != nil {
-		t.Fatal(err)
-	}
-
-	before := d.nodes[leader].group.raft.LastIndex()
-	for i := range 20 {
-		_, err := d.nodes[other].Register(t.Context(), large(fmt.Sprint("agent-", i)))
-		directorytest.WantQuota(t, err, "limits.bytes_per_owner", 900, 1000)
-	}
-
-	if added := d.nodes[leader].group.raft.LastIndex() - before; added > 5 {
-		t.Errorf("20 refusals left %d entries in the log", added)
-	}
-
-	if got := d.nodes[leader].Replica.Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 ||
-		got.LargestShare != float64(57)/64 {
-		t.Errorf("the quotas are said to be %+v", got)
-	}
-}
-
 // What apply would refuse is refused before it is in the log: else who has used up a
 // quota could fill the log with documents.
 //
 // Requirement: FORM-005
 func TestWhatExceedsAQuotaIsNotLogged(t *testing.T) {
-	synctest.Test(t, testWhatExceedsAQuotaIsNotLogged)
+	inDomain(t, 1, func(c *Config) { c.Rules = Rules{BytesPerOwner: 1000} }, func(t *testing.T, d *domain) {
+		s := d.nodes[0]
+		large := func(agent string) directory.RegisterRequest {
+			r := put(t, ada, agent, 600)
+			r.Document = directorytest.DocumentOf(t, 900)
+
+			return r
+		}
+
+		_, err := s.Register(t.Context(), large("one"))
+		must(t, err)
+
+		before := s.group.raft.LastIndex()
+		for i := range 20 {
+			_, err := s.Register(t.Context(), large(fmt.Sprint("agent-", i)))
+			directorytest.WantQuota(t, err, "limits.bytes_per_owner", 900, 1000)
+		}
+
+		if added := s.group.raft.LastIndex() - before; added > 5 {
+			t.Errorf("20 refusals left %d entries in the log", added)
+		}
+
+		if got := s.Replica.Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 ||
+			got.LargestShare != float64(57)/64 {
+			t.Errorf("the quotas are said to be %+v", got)
+		}
+	})
 }
 
 // A change that was permitted by a policy which is in force no more is asked about
@@ -196,9 +190,8 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		problem(t, err, directory.Overtaken)
 
 		give.Statement--
-		if _, err := d.nodes[other].TransferOwner(t.Context(), give); err != nil {
-			t.Fatal(err)
-		}
+		_, err = d.nodes[other].TransferOwner(t.Context(), give)
+		must(t, err)
 
 		_, err = d.nodes[leader].Refresh(t.Context(),
 			directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
@@ -339,9 +332,8 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 func TestAnEntryHasBoundedChanges(t *testing.T) {
 	b := newBatcher[state.Result](nil, maxBatch, state.MaxBatchBytes)
 	add := func(weight int) {
-		if _, err := b.add(t.Context(), nil, weight); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.add(t.Context(), nil, weight)
+		must(t, err)
 	}
 
 	for range 5 {

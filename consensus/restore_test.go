@@ -72,7 +72,7 @@ func (d *domain) attestAll() {
 // A member that starts has the sealed state that was restored, and the epoch that ended it
 // is in its log; while no majority runs it waits for a leader, not for that epoch.
 func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+	inDomain(t, 3, quiet, func(t *testing.T, d *domain) {
 		leader, follower := d.leader()
 
 		d.restore(leader, d.backup(leader))
@@ -537,15 +537,14 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 		production := newDomain(t, 1, nil)
 		production.ready()
 
-		if _, err := production.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := production.nodes[0].Register(t.Context(), put(t, ada, "kept", 600))
+		must(t, err)
 
 		time.Sleep(2 * time.Second)
 		trial := newDomain(t, 1, nil)
 		trial.ready()
 		file := trial.backup(0)
-		_, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
+		_, err = production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
 		problem(t, err, directory.Conflict)
 
 		if n := production.nodes[0].cfg.Index.Len(); n != 1 {

@@ -61,9 +61,8 @@ func TestAReplacementKeepsTheVisibility(t *testing.T) {
 			ask.Visibility = directory.Visibility{Mesh: true}
 
 			ask.KeepVisibility = x.keep
-			if _, err := s.Register(t.Context(), ask); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.Register(t.Context(), ask)
+			must(t, err)
 
 			if e, ok := s.cfg.Index.Get(out.RID); !ok || e.Visibility.String() != x.want {
 				t.Errorf("keep %v: %v, %v", x.keep, e, ok)

@@ -41,9 +41,8 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 		over := &directory.StoredAnswer{Body: make([]byte, state.MaxAnswer+1)}
 
 		other := directory.Claim(*claimOf(2, 1, 1))
-		if _, err := d.nodes[follower].Claim(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+		_, err = d.nodes[follower].Claim(t.Context(), other)
+		must(t, err)
 
 		must(t, d.nodes[follower].Settle(t.Context(),
 			directory.Settlement{Key: other.Key, Holder: other.Holder, Answer: over}))
@@ -66,9 +65,8 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 		ask := put(t, ada, "translator", 600)
 
 		ask.Caller.Proof, ask.Caller.ProofUntil = directory.Hash{1}, time.Now().Unix()+120
-		if _, err := d.nodes[follower].Register(t.Context(), ask); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.nodes[follower].Register(t.Context(), ask)
+		must(t, err)
 
 		for _, at := range []int{leader, follower} {
 			_, err := d.nodes[at].Register(t.Context(), ask)
@@ -81,7 +79,7 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 		problem(t, d.nodes[leader].Spend(t.Context(), alone, time.Now().Unix()+120), directory.Replayed)
 		ask = put(t, ada, "translator", 600)
 		ask.Caller.Proof, ask.Caller.ProofUntil = alone, time.Now().Unix()+120
-		_, err := d.nodes[leader].Register(t.Context(), ask)
+		_, err = d.nodes[leader].Register(t.Context(), ask)
 		problem(t, err, directory.Replayed)
 		d.settled()
 	})
@@ -149,9 +147,8 @@ func TestADomainHasAShareOfTheAnswers(t *testing.T) {
 			claim.Caller = caller
 			claim.Key = directory.HashOf(fmt.Append(caller[:], number))
 
-			if _, err := d.nodes[0].Claim(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
+			_, err := d.nodes[0].Claim(t.Context(), claim)
+			must(t, err)
 
 			must(t, d.nodes[0].Settle(t.Context(), directory.Settlement{Key: claim.Key, Holder: claim.Holder,
 				Answer: &directory.StoredAnswer{Status: 200, Body: make([]byte, state.MaxAnswer)}}))

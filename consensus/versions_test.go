@@ -132,7 +132,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 
 // Requirement: FORM-002
 func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
-	inDomain(t, 3, func(c *Config) { c.reads = newer() }, func(t *testing.T, d *domain) {
+	inDomain(t, 1, func(c *Config) { c.reads = newer() }, func(t *testing.T, d *domain) {
 		d.eventuallyWritten(2)
 
 		i := d.newcomer(func(c *Config) { c.reads = older() })
@@ -144,13 +144,13 @@ func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
 				"it reads head formats [1] and the domain writes format 2")
 		})
 
-		if voters, readers := d.voters(0); voters+readers != 3 {
+		if voters, readers := d.voters(0); voters+readers != 1 {
 			t.Errorf("the domain has %d members", voters+readers)
 		}
 
 		d.stop(i)
 		d.startJoining(i, nil) // upgraded, with the same admission
-		d.eventuallyVoters(0, 4, 0)
+		d.eventuallyVoters(0, 2, 0)
 		d.ready()
 		d.equalStates()
 	})
@@ -160,16 +160,16 @@ func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
 func TestADowngradeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := map[int]Versions{}
-		d := newDomain(t, 3, func(c *Config) { c.reads = newer() })
+		d := newDomain(t, 1, func(c *Config) { c.reads = newer() })
 		d.reading(reads)
 		d.ready()
 		d.eventuallyWritten(2)
-		reads[2] = older()
+		reads[0] = older()
 
 		// Without a snapshot it is the log that says so.
-		d.stop(2)
-		d.start(2)
-		stopped := d.nodes[2]
+		d.stop(0)
+		d.start(0)
+		stopped := d.nodes[0]
 		<-stopped.Failed()
 
 		const says = "it reads head formats [1] and the domain writes format 2"
@@ -177,19 +177,19 @@ func TestADowngradeIsRefused(t *testing.T) {
 			t.Errorf("a downgraded member says %v", err)
 		}
 
-		d.stop(2)
+		d.stop(0)
 
 		// With one it doesn't start.
-		delete(reads, 2)
-		d.start(2)
+		delete(reads, 0)
+		d.start(0)
 		d.ready()
 
-		must(t, d.nodes[2].group.raft.Snapshot().Error())
+		must(t, d.nodes[0].group.raft.Snapshot().Error())
 
-		d.stop(2)
-		reads[2] = older()
+		d.stop(0)
+		reads[0] = older()
 
-		if _, err := d.open(2); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := d.open(0); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it starts, or says %v", err)
 		}
 	})
@@ -199,7 +199,7 @@ func TestADowngradeIsRefused(t *testing.T) {
 func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 	var began time.Time
 
-	inDomain(t, 3, func(c *Config) {
+	inDomain(t, 1, func(c *Config) {
 		c.reads, began = newer(), time.Now()
 		c.FormatsOf = func(peer spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
 			return signed.Formats{}, began.Add(time.Minute - keysForgotten), peer == beta
@@ -226,7 +226,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		agree(beta, directory.PeeringActive)
 		d.eventuallyWritten(1)
 
-		if after, _, _ := d.nodes[1].Replica.Own(out.RID); !bytes.Equal(before, after) {
+		if after, _, _ := d.nodes[0].Replica.Own(out.RID); !bytes.Equal(before, after) {
 			t.Error("what was written has changed")
 		}
 
@@ -250,7 +250,7 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 		steady atomic.Bool
 	)
 
-	inDomain(t, 3, func(c *Config) {
+	inDomain(t, 1, func(c *Config) {
 		quiet(c)
 
 		c.reads = newer()
@@ -361,17 +361,15 @@ func (d *domain) writtenInFormat2(i int) *state.State {
 //
 // Requirement: FORM-002
 func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
-	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
-		leader, _ := d.leader()
-
-		out := d.register(leader, "kept", 6000)
+	inDomain(t, 1, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
+		out := d.register(0, "kept", 6000)
 
 		var file bytes.Buffer
 
 		header := backup.Header{Version: backup.Version, Node: d.members[0].ID, Taken: time.Now().Unix()}
-		must(t, backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()))
+		must(t, backup.Write(&file, header, d.writtenInFormat2(0).Snapshot()))
 
-		_, err := d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
+		_, err := d.nodes[0].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
 
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {
@@ -393,12 +391,12 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 //
 // Requirement: FORM-002
 func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
-	inDomain(t, 3, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
+	inDomain(t, 1, func(c *Config) { c.reads = older() }, func(t *testing.T, d *domain) {
 		d.register(0, "kept", 6000)
 
 		d.settled()
 
-		s := d.nodes[2]
+		s := d.nodes[0]
 		must(t, s.group.raft.Snapshot().Error())
 
 		d.register(0, "later", 6000)
@@ -411,9 +409,9 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 
 		must(t, s.group.raft.Snapshot().Error())
 
-		d.stop(2)
-		started, err := d.open(2)
-		d.nodes[2] = started // nil if it doesn't
+		d.stop(0)
+		started, err := d.open(0)
+		d.nodes[0] = started // nil if it doesn't
 
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if err == nil || !strings.Contains(err.Error(), says) || errors.Is(err, ErrDamaged) {

@@ -145,9 +145,8 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		who := directory.Caller{Identity: ada}
 
 		patched := directory.RefreshRequest{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}
-		if _, err := s.Refresh(t.Context(), patched); err != nil {
-			t.Error(err)
-		}
+		_, err := s.Refresh(t.Context(), patched)
+		must(t, err)
 
 		many, err := s.RefreshMany(t.Context(), directory.RefreshBatch{Caller: who,
 			Items: []directory.Renewal{{RID: out.RID}}})

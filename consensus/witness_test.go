@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A forkedLog is a log that signs two branches, as a dishonest one may: they are the same up to fork.
@@ -178,25 +177,5 @@ func TestAMembersCheckpointIsVerifiedByTheLeader(t *testing.T) {
 		if err := d.nodes[follower].KeepCosignatures(t.Context(), own); err == nil {
 			t.Error("a follower's cosignatures were kept")
 		}
-	})
-}
-
-// A node's cosigning key is in the key document until another epoch begins.
-//
-// Requirement: LOG-008
-func TestTheCosigningKeyIsInTheKeyDocument(t *testing.T) {
-	inDomain(t, 1, nil, func(t *testing.T, d *domain) {
-		s := d.nodes[0]
-		key := signed.SigningKey{Public: make([]byte, 32), Node: s.cfg.Node, Cosign: make([]byte, 32),
-			Attestations: []string{"a.b.c"}}
-
-		must(t, s.Attest(t.Context(), key))
-
-		if doc := s.KeyDocument(); len(doc.Keys) != 1 || len(doc.Keys[0].Cosign) != 32 {
-			t.Errorf("got %+v", doc)
-		}
-
-		key.Cosign = make([]byte, 31)
-		problem(t, s.Attest(t.Context(), key), directory.BadRequest)
 	})
 }

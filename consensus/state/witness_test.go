@@ -139,12 +139,18 @@ func TestCosignaturesOfTheOwnLedgerAreKept(t *testing.T) {
 // A restore in a living domain sets back nothing that was cosigned. In one that lost its disks the state
 // may know less than was cosigned, so the keys by which it was cosigned end with the epoch.
 //
-// Requirement: MESH-023
+// Requirement: MESH-023, LOG-008
 func TestARestoredWitnessHasOtherKeys(t *testing.T) {
 	d := newDrive(t)
 	node := must(alphaNode("n0"))
 	cosigner := append(make([]byte, 31), 7)
-	d.at(1, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}, cosigner}})
+	attest := &Attest{node, make([]byte, 32), []string{"a.b.c"}, cosigner}
+	directorytest.Must(t, d.state.keys.CheckAttest(attest))
+	d.at(1, Command{Attest: attest})
+
+	short := *attest
+	short.Cosign = cosigner[1:]
+	problem(t, d.state.keys.CheckAttest(&short), directory.BadRequest)
 
 	directorytest.Must(t, d.cosign(1, betaLog, 0, 4, 1))
 
