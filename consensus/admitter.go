@@ -141,7 +141,7 @@ func (m *member) checkAdmission(from spiffeid.ID, members []server) error {
 	}
 
 	return ask(m.replica, func(s *state.State) error {
-		until, _ := s.Members().Admitted(from)
+		until := s.Members().Admitted(from)
 		if _, standing := s.Members().AdmittedByPattern(from, ids); standing || until > s.History().Now()/1000 {
 			return nil
 		}
@@ -524,7 +524,8 @@ func (l *Leader) checkJoin(from spiffeid.ID, request *message.JoinRequest) error
 func (l *Leader) caughtUpEnough(from spiffeid.ID) bool {
 	match := l.contacts.matched(from)
 
-	return match.term == l.term && time.Since(match.at) <= silentAfter && match.index+nearEnough >= l.group.raft.LastIndex()
+	return match.term == l.term && time.Since(match.at) <= silentAfter &&
+		match.index+nearEnough >= l.group.raft.LastIndex()
 }
 
 const joinPath = "/v1/join"

@@ -99,6 +99,12 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (_ director
 	}
 }
 
+// change is write of a request whose outcome says nothing but that it was done.
+func (f *forwarder) change(ctx context.Context, req *message.Request) error {
+	_, err := f.write(ctx, req)
+	return err
+}
+
 // noLeader returns the refusal of a write that found no leader in time. That this member does
 // not lead is no cause: another should.
 func noLeader(err error) error {

@@ -24,71 +24,46 @@ type operator struct {
 	orders *orderDesk
 }
 
+// admit makes or withdraws an admission, of one node or of those that match a pattern.
 func (o *operator) admit(ctx context.Context, req *message.Request) (directory.Outcome, error) {
-	ordered := req.Order
-	if ordered.Pattern != "" {
-		return o.admitStanding(ctx, req)
-	}
+	ordered, admission := req.Order, &state.Admission{Pattern: req.Order.Pattern}
 
-	admission := &state.Admission{ID: ordered.ID}
+	standing := ordered.Pattern != ""
+	if !standing {
+		admission.ID = ordered.ID
+	}
 
 	var known bool
 
-	full := ask(o.replica, func(s *state.State) error {
-		_, known = s.Members().Admitted(ordered.ID)
-		return s.Members().CheckAdmission(ordered.ID)
+	full := ask(o.replica, func(s *state.State) (err error) {
+		known, err = s.Members().CheckAdmission(admission)
+		return err
 	})
 
-	_, is := o.group.server(ordered.ID)
+	_, is := o.group.server(admission.ID)
+	withdraws := ordered.Verb == message.WithdrawAdmission || standing && ordered.Max == 0
+
 	switch {
-	case ordered.ID.TrustDomain() != o.cfg.Domain || ordered.ID.Path() == "":
+	case !standing && (ordered.ID.TrustDomain() != o.cfg.Domain || ordered.ID.Path() == ""):
 		return directory.Outcome{}, directory.Refuse(directory.BadRequest, "%q is no node of %s", ordered.ID,
 			o.cfg.Domain.Name())
-	case ordered.Verb == message.WithdrawAdmission && !known:
+	case withdraws && !known && standing:
+		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission",
+			ordered.Pattern)
+	case withdraws && !known:
 		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s is not admitted", ordered.ID)
-	case ordered.Verb == message.WithdrawAdmission:
-		// An admission that ends at 0 is a withdrawal.
+	case withdraws:
+		// An admission that ends at 0, or of no members, is a withdrawal.
 	case is:
 		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%s is a member already", ordered.ID)
 	case full != nil:
 		return directory.Outcome{}, full
+	case standing:
+		admission.Max = ordered.Max
 	default:
 		admission.Until = o.cfg.Clock.Now().Add(admittedFor).Unix()
 	}
 
-	return o.proposeAdmission(ctx, req, admission)
-}
-
-// admitStanding admits the nodes that match a pattern, or withdraws that.
-func (o *operator) admitStanding(ctx context.Context, req *message.Request) (directory.Outcome, error) {
-	admission := &state.Admission{Pattern: req.Order.Pattern, Max: req.Order.Max}
-	if req.Order.Verb == message.WithdrawAdmission {
-		admission.Max = 0
-	}
-
-	var known bool
-
-	full := ask(o.replica, func(s *state.State) error {
-		known = slices.ContainsFunc(s.Members().Standing(), func(a state.Admission) bool {
-			return a.Pattern == admission.Pattern
-		})
-
-		return s.Members().CheckStanding(admission.Pattern)
-	})
-
-	switch {
-	case admission.Max == 0 && !known:
-		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission",
-			admission.Pattern)
-	case admission.Max > 0 && full != nil:
-		return directory.Outcome{}, full
-	}
-
-	return o.proposeAdmission(ctx, req, admission)
-}
-
-func (o *operator) proposeAdmission(ctx context.Context, req *message.Request, admission *state.Admission) (
-	directory.Outcome, error) {
 	return o.orders.propose(ctx, req, &state.Command{Admit: admission})
 }
 

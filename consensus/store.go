@@ -122,16 +122,13 @@ func (s *Store) Remove(ctx context.Context, r directory.RemoveRequest) (director
 // nothing and fails with directory.Conflict. A was without a state means no peering. The leader
 // then decides all grants again.
 func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
-	return err
+	return s.forwarder.change(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
 }
 
 // EndPeering is AmendPeering by a peer's farewell, the request of its operator, which every member judges.
 func (s *Store) EndPeering(ctx context.Context, was, p directory.Peering, farewell *directory.OperatorRequest) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p),
+	return s.forwarder.change(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p),
 		Farewell: state.OriginOf(s.cfg.Node, farewell).Operator}})
-
-	return err
 }
 
 // SetRules replaces a member's rules for owners and names, which should be the same on all
@@ -141,10 +138,8 @@ func SetRules(store *Store, rules Rules) { store.setRules(&rules) }
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
-	_, err := s.forwarder.write(ctx,
+	return s.forwarder.change(ctx,
 		&message.Request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
-
-	return err
 }
 
 // Redeem makes a pending peering active as p, if secret is that of its invitation and the
@@ -152,17 +147,14 @@ func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, 
 // secret the first is the peer.
 func (s *Store) Redeem(ctx context.Context, secret string, p directory.Peering) error {
 	redeem := &state.Redeem{Secret: directory.HashOf([]byte(secret)), Peer: state.Peer(p), Shown: secret}
-	_, err := s.forwarder.write(ctx, &message.Request{Redeem: redeem})
-
-	return err
+	return s.forwarder.change(ctx, &message.Request{Redeem: redeem})
 }
 
 // Revoke revokes a signing key permanently: the key document that is issued with it says
 // so, and its readers accept no signature of the key. The key need not be one that the
 // domain has now. To repeat it is safe.
 func (s *Store) Revoke(ctx context.Context, key string) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Revoke: &state.Revoke{Key: key}})
-	return err
+	return s.forwarder.change(ctx, &message.Request{Revoke: &state.Revoke{Key: key}})
 }
 
 // Erase takes the contents of a registration that has ended out of the history, on all members: each erases
@@ -191,20 +183,16 @@ func (s *Store) AuditDue() bool {
 
 // PinAudit puts the head of this node's audit log into the ledger: the number and the hash of its last line.
 func (s *Store) PinAudit(ctx context.Context, lines uint64, head directory.Hash) error {
-	_, err := s.forwarder.write(ctx,
+	return s.forwarder.change(ctx,
 		&message.Request{Pin: &state.Pin{Node: s.cfg.Node, Lines: lines, Head: head}})
-
-	return err
 }
 
 // Attest replaces this node's signing key and attestation, and thereby issues a key
 // document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
-	_, err := s.forwarder.write(ctx,
+	return s.forwarder.change(ctx,
 		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations,
 			Cosign: k.Cosign}})
-
-	return err
 }
 
 // Claim claims an Idempotency-Key for the first request with it in the domain, and returns nil;
@@ -226,9 +214,7 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 		w.Answer = nil
 	}
 
-	_, err := s.forwarder.write(ctx, &message.Request{Settle: &w})
-
-	return err
+	return s.forwarder.change(ctx, &message.Request{Settle: &w})
 }
 
 // SetPolicy puts a policy in force on all members, if the version in force is among
@@ -249,8 +235,7 @@ func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (
 // Spend uses up a proof of a request that is no command; it fails with Replayed if the
 // proof was used before. An unknown outcome is no permission to go on.
 func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Spend: &state.Spend{Proof: proof, Until: until}})
-	return err
+	return s.forwarder.change(ctx, &message.Request{Spend: &state.Spend{Proof: proof, Until: until}})
 }
 
 // TransferOwner makes a step of a transfer of ownership. To force one to its owner changes
@@ -283,27 +268,21 @@ func (s *Store) Admit(ctx context.Context, a Admission) error {
 		order.Verb = message.WithdrawAdmission
 	}
 
-	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
-
-	return err
+	return s.forwarder.change(ctx, &message.Request{Order: order})
 }
 
 // Order puts an operator's order into the log that this member is about to carry out by
 // itself, or by commands that need no order.
 func (s *Store) Order(ctx context.Context, action, target string) error {
 	order := &message.Order{Verb: message.NoteOrder, Action: action, Target: target}
-	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
-
-	return err
+	return s.forwarder.change(ctx, &message.Request{Order: order})
 }
 
 // ConfirmClock confirms the step of the leader's clock, which differs by less than directory.MaxStep from
 // the given one. The leader stamps by its clock within its next sweep.
 func (s *Store) ConfirmClock(ctx context.Context, step time.Duration) error {
 	order := &message.Order{Verb: message.ConfirmClock, Target: step.String()}
-	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
-
-	return err
+	return s.forwarder.change(ctx, &message.Request{Order: order})
 }
 
 // Expel removes a member from the domain. It is refused if the domain could not write any

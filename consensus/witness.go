@@ -29,8 +29,7 @@ func (s *Store) Cosign(ctx context.Context, c Checkpoint, proof []directory.Hash
 // KeepCosignatures has all members know the cosignatures of a checkpoint of the domain's ledger. Only
 // the leader can: they are not forwarded.
 func (s *Store) KeepCosignatures(ctx context.Context, c Cosignatures) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Witnessed: &c})
-	return err
+	return s.forwarder.change(ctx, &message.Request{Witnessed: &c})
 }
 
 // Cosigned returns the last checkpoint of a log that this domain has cosigned, as applied here, and the

@@ -45,21 +45,25 @@ func (m *Membership) Get(id spiffeid.ID) (Member, bool) {
 // All returns a copy of the members by their ids.
 func (m *Membership) All() map[spiffeid.ID]Member { return maps.Clone(m.byID) }
 
-// Admitted returns until when a node may join (Unix seconds of committed time), and
-// whether an admission is recorded for it, in time or not.
-func (m *Membership) Admitted(id spiffeid.ID) (until int64, ok bool) {
-	until, ok = m.admitted[id]
+// Admitted returns until when a node may join (Unix seconds of committed time); 0 without an admission.
+func (m *Membership) Admitted(id spiffeid.ID) (until int64) { return m.admitted[id] }
 
-	return until, ok
-}
+// CheckAdmission reports whether an admission of the same node or pattern is recorded, in time or not, and refuses
+// one for which there is no room.
+func (m *Membership) CheckAdmission(admission *Admission) (known bool, err error) {
+	if admission.Pattern != "" {
+		if _, known = m.standing[admission.Pattern]; !known && len(m.standing) >= maxAdmissions {
+			err = directory.Refuse(directory.Conflict, "there are %d standing admissions already", maxAdmissions)
+		}
 
-// CheckAdmission refuses an admission for which there is no room.
-func (m *Membership) CheckAdmission(id spiffeid.ID) error {
-	if _, known := m.admitted[id]; !known && len(m.admitted) >= maxAdmissions {
-		return directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", maxAdmissions)
+		return known, err
 	}
 
-	return nil
+	if _, known = m.admitted[admission.ID]; !known && len(m.admitted) >= maxAdmissions {
+		err = directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", maxAdmissions)
+	}
+
+	return known, err
 }
 
 // Written returns the versions and formats in force. Its Formats must not be modified.
@@ -144,15 +148,6 @@ func (m *Membership) admitStanding(admission *Admission) {
 	}
 
 	m.history.next()
-}
-
-// CheckStanding refuses a standing admission for which there is no room.
-func (m *Membership) CheckStanding(pattern string) error {
-	if _, known := m.standing[pattern]; !known && len(m.standing) >= maxAdmissions {
-		return directory.Refuse(directory.Conflict, "there are %d standing admissions already", maxAdmissions)
-	}
-
-	return nil
 }
 
 // Standing returns the standing admissions in the order of their patterns.
