@@ -121,3 +121,17 @@ func TestAHeadOfABusyDomain(t *testing.T) {
 		}
 	})
 }
+
+// A domain whose key document isn't known here gets pages in the format that every release reads.
+//
+// Requirement: FORM-001
+func TestAPageForAnUnknownReader(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.origin.formats = map[signed.Structure]uint{signed.StructurePage: 2}
+		b.origin.grant(b.origin.register("one", 600), directory.Only(delta), true)
+
+		if made, err := b.alpha.publisher.Page(directory.Only(delta), 0, 10, false); err != nil || made.Format != 1 {
+			t.Errorf("its page is %+v, %v", made, err)
+		}
+	})
+}

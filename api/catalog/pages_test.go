@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -45,4 +46,31 @@ func TestAPageThatEndedIsNotServed(t *testing.T) {
 			t.Errorf("a page that ends in %v: %v, want %v", ends, err, want)
 		}
 	}
+}
+
+// A change while a page is rendered is in the next one.
+//
+// Requirement: WOA-033
+func TestAChangeWhileAPageIsRendered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ps, state, rendered := newPageCache(), uint64(0), 0
+
+		for range 2 {
+			_, err := ps.page(t.Context(), "", func() uint64 { return state }, func() (*page, error) {
+				rendered++
+				state = 1
+
+				return &page{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			time.Sleep(2 * minServed)
+		}
+
+		if rendered != 2 {
+			t.Errorf("it is rendered %d times", rendered)
+		}
+	})
 }
