@@ -14,8 +14,6 @@ import (
 
 // A domain without pages of an origin empties no stream of it: it may lack what the origin has. The origin's own word
 // does.
-//
-// Requirement: MESH-003
 func TestARelayEmptiesNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		th := newThief(t)

@@ -13,8 +13,6 @@ import (
 
 // A page that was made for one asker serves others as long as the position and the epoch stay, unless a step of the
 // clock has left its time in the future. Pages of many lengths take a bounded memory.
-//
-// Requirement: MESH-003
 func TestAKeptPageIsOfNow(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.origin.register("one", 600)
@@ -72,8 +70,6 @@ func TestTheMeshIsToldNothingOfPrivateChanges(t *testing.T) {
 }
 
 // A page of one entry is of that entry or none: at a revision that the entry has left behind there is another's.
-//
-// Requirement: MESH-003
 func TestAPageOfAnEntryThatChanged(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		rid := b.origin.register("one", 600)

@@ -230,7 +230,8 @@ func TestImportStopsWhenTheDirectoryIsUnreachable(t *testing.T) {
 	for _, c := range []struct {
 		answer http.HandlerFunc
 		code   int
-	}{{problem(503, "unavailable", "no leader"), 6}, {problem(401, "unauthenticated", "who are you"), 4}} {
+	}{{problem(503, "unavailable", "no leader"), 6}, {problem(401, "unauthenticated", "who are you"), 4},
+		{problem(429, "rate-limited", "later"), 6}} {
 		// The other requests get no response before the first failure, however slow that is.
 		d := &registry{refuse: map[string]http.HandlerFunc{"a.example": c.answer}}
 		for name := range files {

@@ -264,3 +264,37 @@ func TestFollowingAnAuditLogNamesALostNode(t *testing.T) {
 		}
 	})
 }
+
+// A watch that begins again counts anew.
+func TestAWatchCountsAfterAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{answers: []func(*http.Request) (*http.Response, error){stream(someState, errCut),
+			stream(someState, nil)}}
+
+		if _, _, notes := watchFor(t, f, 40*time.Second); strings.Count(notes, "1 now") != 2 {
+			t.Errorf("the notes are %q", notes)
+		}
+	})
+}
+
+// A failing writer is an output that was closed.
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A watch whose output is closed ends: to connect anew wouldn't help.
+//
+// Requirement: OPS-005
+func TestAWatchEndsWithItsOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+
+		f := &feed{started: time.Now(), answers: []func(*http.Request) (*http.Response, error){stream(someState, nil)}}
+
+		code := dialing(failingWriter{}, io.Discard, "https://feed", f).run(ctx, []string{"watch"})
+		if code == 0 || ctx.Err() != nil || len(f.asked) != 1 {
+			t.Errorf("exit code %d after %d connections, %v", code, len(f.asked), ctx.Err())
+		}
+	})
+}

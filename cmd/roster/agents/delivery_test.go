@@ -289,3 +289,13 @@ func TestAPositionIsOfOneWatch(t *testing.T) {
 		t.Errorf("it is %q, %v", text, err)
 	}
 }
+
+// A position is of what a watch selects, and outlives a change of the receiver and the output.
+func TestAPositionIsOfTheFilters(t *testing.T) {
+	cmd := watchCommand(nil)
+	must(t, cmd.ParseFlags([]string{"--webhook=https://hooks.example", "--position=p", "--cap=print"}))
+
+	if got := filters(cmd); got != "watch --cap=[print]" {
+		t.Errorf("the filters are %q", got)
+	}
+}

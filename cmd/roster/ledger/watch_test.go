@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -447,4 +448,48 @@ func TestAMessageHasAnAbsoluteTime(t *testing.T) {
 			t.Errorf("the message is of %q, want %q", message.Data.At, want)
 		}
 	})
+}
+
+// A log that wasn't read when the time is over is a failure, so that a check that sees nothing isn't taken for a good
+// one.
+//
+// Requirement: LOG-026
+func TestAWatchThatReadNothingFails(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+
+	for trouble, want := range map[error]bool{nil: false, io.ErrUnexpectedEOF: true} {
+		err := verdictOf(ctx, []*follower{{name: theLog}, {name: "beta", trouble: trouble}}, make([]error, 2))
+		if failed := err != nil; failed != want {
+			t.Errorf("after %v: %v", trouble, err)
+		}
+	}
+}
+
+// pages answers a lookup in two pages.
+type pages struct{}
+
+func (pages) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+
+	if r.URL.Query().Get("after") == "" {
+		w.Header().Set("Link", `</ad/l?after=1>; rel="next"`)
+	}
+
+	_, _ = io.WriteString(w, `{"agents":[{"agent":"printer","href":"/ad/r/1"}]}`)
+
+	return w.Result(), nil
+}
+
+// The registrations of a name are those of all pages.
+//
+// Requirement: LOG-026
+func TestAllRegistrationsOfANameAreWatched(t *testing.T) {
+	m := &monitor{agent: "printer"}
+
+	found, err := m.matching(t.Context(), apiclient.NewDirect("https://alpha.test", &http.Client{Transport: pages{}}))
+	if err != nil || len(found) != 2 {
+		t.Errorf("found %+v, %v", found, err)
+	}
 }
