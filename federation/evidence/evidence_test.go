@@ -7,17 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
+
+var must = directorytest.Must
 
 var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
 
 // The oldest gives way, whatever its name.
 func TestTheOldestEvidenceGivesWay(t *testing.T) {
 	c, _, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for i := range MaxFiles {
 		c.kept[alpha] = append(c.kept[alpha], File{ID: fmt.Sprint("E1-", i),
@@ -39,9 +40,7 @@ func TestTheOldestEvidenceGivesWay(t *testing.T) {
 // A file is read while the domain's act on its case changes the file's name.
 func TestEvidenceIsReadWhileItsCaseIsSettled(t *testing.T) {
 	c, _, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	conviction := Conviction{Origin: alpha, ID: "E1"}
 	if _, err := c.Add(conviction, []byte("{}"), false); err != nil {
@@ -73,9 +72,7 @@ func TestEvidenceIsReadWhileItsCaseIsSettled(t *testing.T) {
 // was set back.
 func TestNewEvidenceIsNotTheOldest(t *testing.T) {
 	c, _, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for i := range MaxFiles {
 		c.kept[alpha] = append(c.kept[alpha], File{ID: fmt.Sprint("E1-", i), Found: time.Now().Add(time.Hour)})

@@ -18,10 +18,13 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
+
+var must = directorytest.Must
 
 const epoch = 1793491200
 
@@ -226,22 +229,16 @@ func TestALedgerIsFollowedAsItGrows(t *testing.T) {
 	for _, n := range []int{10, 11, 255, 256, 257, 900} {
 		beta1.entries = newOrigin(n).entries
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		f.holds(t, n)
 	}
 
 	note, path, err := f.Prove(beta, epoch, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	held, err := checkpoint.Parse(note)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	e := ledger.EntryOfHash(ledger.Statement, statement(500))
 	if err := held.Includes(e[:], 500, path); err != nil {
@@ -249,9 +246,7 @@ func TestALedgerIsFollowedAsItGrows(t *testing.T) {
 	}
 
 	// After a restart nothing is asked for again.
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 
 	again := newFollower(t, f.dir, beta1)
 	beta1.asked = 0
@@ -270,9 +265,7 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 	f := newFollower(t, t.TempDir(), newOrigin(10), newOrigin(20), newOrigin(10))
 
 	for range 1000 {
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		if f.Size(beta) == 20 {
 			break
@@ -287,9 +280,7 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 			t.Fatal(why)
 		}
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 	}
 }
 
@@ -300,9 +291,7 @@ func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
 	node := newOrigin(10)
 	f := newFollower(t, t.TempDir(), node)
 
-	if err := errors.Join(f.follow(t), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(f.follow(t), f.Close()))
 
 	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es01]"))
 	if err != nil || len(files) != 3 {
@@ -311,13 +300,9 @@ func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
 
 	for _, file := range files {
 		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
-		if err := os.Truncate(file, 2*info.Size()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(file, 2*info.Size()))
 	}
 
 	node.entries = newOrigin(300).entries
@@ -348,9 +333,7 @@ func TestEntriesOfAnotherLedgerAreNotKept(t *testing.T) {
 			liar, honest := newOrigin(300), newOrigin(300)
 			f := newFollower(t, t.TempDir(), liar)
 
-			if err := f.follow(t); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.follow(t))
 
 			liar.entries, honest.entries, liar.lie = newOrigin(600).entries, newOrigin(600).entries, lie
 
@@ -381,9 +364,7 @@ func TestABrokenAttemptLeavesTheCopyAsItWas(t *testing.T) {
 
 		node.busy = 3
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		// A bundle with another entry comes whole, and the next one doesn't come.
 		node.entries = newOrigin(600).entries
@@ -416,9 +397,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 	held := newOrigin(300)
 	f := newFollower(t, t.TempDir(), held)
 
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.follow(t))
 
 	first := held.note()
 
@@ -484,9 +463,7 @@ func TestAnotherLedgerIsNotFollowed(t *testing.T) {
 		t.Errorf("%q are left, %v", left, err)
 	}
 
-	if err := f.Forget(beta); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Forget(beta))
 
 	f.holds(t, 0)
 }
@@ -500,9 +477,7 @@ func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 	by := protocol.Node{Domain: spiffeid.RequireTrustDomainFromString("gamma.test"), Base: "https://n1"}
 	f := newFollower(t, t.TempDir(), held)
 
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.follow(t))
 
 	other := func(n int) []ledger.Entry {
 		entries := newOrigin(n).entries
@@ -548,9 +523,7 @@ func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 
 		// The nodes show one ledger later, or the peering with the other domain ends.
 		if c.forked {
-			if err := f.Forget(by.Domain); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Forget(by.Domain))
 		} else if err := f.Compare(beta, epoch, by, newOrigin(200).note()); err != nil {
 			t.Fatal(err)
 		}
@@ -611,9 +584,7 @@ func TestWitnessesOfACheckpoint(t *testing.T) {
 	node := newOrigin(300)
 	f := newFollower(t, t.TempDir(), node)
 
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.follow(t))
 
 	node.witness = true
 	node.entries = newOrigin(200).entries
@@ -665,9 +636,7 @@ func TestNoOriginMakesUpAnotherDomainsCosignature(t *testing.T) {
 		f.witnesses = map[string]ed25519.PrivateKey{"w": c.known}
 		node.more = c.more
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		n := 0
 		if by := f.Witnesses(beta, 299); by != nil {
@@ -686,9 +655,7 @@ func TestNoOriginMakesUpAnotherDomainsCosignature(t *testing.T) {
 // Requirement: SEC-019, LOG-013
 func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 	f := newFollower(t, t.TempDir(), newOrigin(10))
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.follow(t))
 
 	tree := func(n int) (root directory.Hash) {
 		var edge ledger.Frontier
@@ -748,9 +715,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		}
 	}
 
-	if err := f.Follow(t.Context(), beta, epoch+1, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Follow(t.Context(), beta, epoch+1, nil))
 
 	if begins, _ := f.Begins(beta, epoch+1, mirror.LeastEntries+1, tree(1)); begins {
 		t.Error("the ledger of the next epoch is too large by the size of the one before")
@@ -762,9 +727,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 // Requirement: SEC-019
 func TestADamagedCopyAccusesNoPeer(t *testing.T) {
 	f := newFollower(t, t.TempDir(), newOrigin(1000))
-	if err := f.follow(t); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.follow(t))
 
 	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[s0]"))
 	if err != nil || len(files) != 2 {
@@ -773,9 +736,7 @@ func TestADamagedCopyAccusesNoPeer(t *testing.T) {
 
 	// Zeros take the place of the hashes, and nothing that of the entries.
 	for i, size := range []int64{0, 768 * 32} {
-		if err := errors.Join(os.Truncate(files[i], 0), os.Truncate(files[i], size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Truncate(files[i], 0), os.Truncate(files[i], size)))
 	}
 
 	err = f.Compare(beta, epoch, protocol.Node{}, newOrigin(601).note())
@@ -803,9 +764,7 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 		node.signer, node.witness = thief, true
 		node.entries[305][5]++
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		for base := range f.nodes {
 			f.nodes[base] = honest
@@ -822,9 +781,7 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 
 		f.trust = f.trust[:1]
 
-		if err := f.follow(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.follow(t))
 
 		f.holds(t, 320)
 

@@ -18,8 +18,11 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
+
+var must = directorytest.Must
 
 type unreachable struct{}
 
@@ -101,17 +104,13 @@ func certificateOf(t *testing.T, id spiffeid.ID) tls.Certificate {
 	t.Helper()
 
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), URIs: []*url.URL{id.URL()},
 		NotAfter: time.Now().Add(time.Hour)}
 
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}
 }

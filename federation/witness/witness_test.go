@@ -27,6 +27,8 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
+var must = directorytest.Must
+
 var beta = directorytest.Beta
 
 // A tree is a log in memory, and its branch begins at a fork.
@@ -406,9 +408,7 @@ func TestTorchwoodVerifiesWhatWasCosigned(t *testing.T) {
 	policy := fmt.Sprintf("log %s\nwitness w %s\nquorum w\n", f.foreign.vkey(), f.keys.vkey())
 
 	believed, err := torchwood.ParsePolicy([]byte(policy))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c, _, err := torchwood.VerifyCheckpoint(latest.Body.Bytes(), believed)
 	if err != nil || c.N != 12 || c.Origin != f.foreign.origin {
@@ -450,9 +450,7 @@ func TestTwoRootsOfOneSizeAreReported(t *testing.T) {
 		branch.grow(30, "x")
 
 		other, err := checkpoint.Parse(branch.note(12))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		junk := checkpoint.Cosign(other, "junk.example", log.key, time.Now())
 		if got := f.post("old 12\n\n" + other.String() + junk); got.Code != 422 {
