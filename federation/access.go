@@ -166,10 +166,6 @@ func (ps peers) siblings(n int) (some []protocol.Node) {
 
 // allSiblings returns the other nodes of the own domain.
 func (ps peers) allSiblings() (all []protocol.Node) {
-	if ps.cfg.Siblings == nil {
-		return nil
-	}
-
 	for _, base := range ps.cfg.Siblings() {
 		all = append(all, protocol.Node{Domain: ps.cfg.Domain, Base: base})
 	}

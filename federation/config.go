@@ -70,9 +70,9 @@ type Config struct {
 	Cosigned func(log string) (note string)
 	View     *index.View
 	Peerings func() []directory.Peering // the domain's replicated peerings
-	// Member reports whether a node of the own domain is a member of it; nil accepts all.
+	// Member reports whether a node of the own domain is a member of it.
 	Member func(spiffeid.ID) bool
-	// Siblings returns the base URLs of the domain's other nodes; nil if there are none.
+	// Siblings returns the base URLs of the domain's other nodes.
 	Siblings func() []string
 	Client   func(peer spiffeid.TrustDomain) *http.Client // connects to nodes of that domain only
 	// Gossip configures gossip; nil disables it. The Mesh sets Traffic, Panics and Stretch.

@@ -40,6 +40,7 @@ func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...stri
 		Node: s.cfg.Node, Listener: n.wire.Listen(address), Dial: n.wire.DialFrom(address),
 		ServerTLS: server, ClientTLS: client,
 		Advertise: address, Seeds: func() []string { return seeds },
+		Logger: s.cfg.Logger, Bound: func(*http.Server) {},
 		Allow: func(id spiffeid.ID) bool { return s.peers.speaksTo(id.TrustDomain()) },
 	}
 	s.reopen(t)

@@ -146,7 +146,7 @@ func (s *server) admits(id spiffeid.ID) bool {
 		return s.peers.listsNode(id)
 	}
 
-	return s.cfg.Member == nil || s.cfg.Member(id)
+	return s.cfg.Member(id)
 }
 
 // greets reports whether a node of an active peer may ask for key documents, although its domain's does

@@ -21,9 +21,8 @@ import (
 )
 
 // A Config configures this node's part in the mesh's gossip (federation.md, "Gossip
-// transport"). Logger, Timing, Stretch, Bound, Panics and Traffic are optional. The
-// functions are called often and under locks: they must be quick and must not call the Mesh
-// or the Gossiper.
+// transport"). The functions are called often and under locks: they must be quick and must not call
+// the Mesh or the Gossiper.
 type Config struct {
 	Node      spiffeid.ID
 	Listener  net.Listener // closed by gossip
@@ -33,21 +32,20 @@ type Config struct {
 	Advertise string                 // host:port at which other nodes dial the listener
 	Seeds     func() []string        // current addresses (host:port) of possible members
 	Allow     func(spiffeid.ID) bool // true for nodes of this domain and of active peerings
-	Logger    *slog.Logger           // nil discards
+	Logger    *slog.Logger
 	Timing    Timing
 
 	// Stretch lengthens the waits of the search for lost members, for simulations of
-	// weeks; nil leaves them unchanged.
+	// weeks.
 	Stretch func(time.Duration) time.Duration
 
-	// Bound, unless it is nil, bounds the connections of the server before it starts.
+	// Bound bounds the connections of the server before it starts.
 	Bound func(*http.Server)
 
-	// Panics counts panics on foreign bytes; nil creates a counter for gossip alone.
+	// Panics counts panics on foreign bytes.
 	Panics *contain.Panics
 
-	// Traffic counts the bytes of bodies received from a domain's nodes and sent to them; may
-	// be nil.
+	// Traffic counts the bytes of bodies received from a domain's nodes and sent to them.
 	Traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
@@ -93,16 +91,6 @@ func (c Config) withDefaults() (Config, error) {
 
 	if err := checkAddress(c.Advertise); err != nil {
 		return c, fmt.Errorf("gossip: Advertise: %q: %w", c.Advertise, err)
-	}
-
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-
-	if c.Panics == nil {
-		c.Panics = contain.New(c.Logger)
-	}
-
-	if c.Stretch == nil {
-		c.Stretch = func(d time.Duration) time.Duration { return d }
 	}
 
 	c.Timing = c.Timing.withDefaults()

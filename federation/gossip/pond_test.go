@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 )
@@ -81,7 +83,10 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog
 		ServerTLS: server, ClientTLS: client, Advertise: f.address,
 		Seeds:  func() []string { return seeds },
 		Allow:  func(id spiffeid.ID) bool { return strings.HasPrefix(id.Path(), "/roster/node/") },
-		Logger: slog.New(frogLog{f}),
+		Logger: slog.New(frogLog{f}), Panics: contain.New(slog.New(slog.DiscardHandler)),
+		Stretch: func(d time.Duration) time.Duration { return d },
+		Bound:   func(*http.Server) {},
+		Traffic: func(spiffeid.TrustDomain, int, int) {},
 	}
 	if change != nil {
 		change(cfg)

@@ -146,10 +146,7 @@ func newTransport(cfg *Config, mesh Mesh, addressOf func(spiffeid.ID) (string, b
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 
-	if cfg.Bound != nil {
-		cfg.Bound(t.server)
-	}
-
+	cfg.Bound(t.server)
 	t.tasks.Go(func() { _ = t.server.Serve(tls.NewListener(cfg.Listener, serverTLS(cfg.ServerTLS))) })
 
 	return t
@@ -433,7 +430,7 @@ func (t *transport) call(
 		answer, err = io.ReadAll(response.Body)
 	}
 
-	t.count(id, len(answer), len(body))
+	t.cfg.Traffic(id.TrustDomain(), len(answer), len(body))
 
 	return id, answer, err
 }
@@ -557,7 +554,7 @@ func (t *transport) serve(conn *http.ResponseController, r *http.Request) ([]byt
 		err = errRequest
 	}
 
-	t.count(id, len(body), len(answer))
+	t.cfg.Traffic(id.TrustDomain(), len(body), len(answer))
 
 	return answer, err
 }
@@ -568,12 +565,6 @@ func (t *transport) caller(id spiffeid.ID) limit.Caller {
 	}
 
 	return limit.Caller{Kind: limit.Foreign, ID: id.String(), Group: id.TrustDomain().Name()}
-}
-
-func (t *transport) count(id spiffeid.ID, in, out int) {
-	if t.cfg.Traffic != nil {
-		t.cfg.Traffic(id.TrustDomain(), in, out)
-	}
 }
 
 // receive filters packets, delivers the messages among them and passes the others to memberlist.
