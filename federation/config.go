@@ -77,20 +77,19 @@ type Config struct {
 	Client   func(peer spiffeid.TrustDomain) *http.Client // connects to nodes of that domain only
 	// Gossip configures gossip; nil disables it. The Mesh sets Traffic, Panics and Stretch.
 	Gossip *gossip.Config
-	// Farewell is called when a node of a peer states that its domain has ended the
-	// peering; nil refuses such requests.
+	// Farewell is called when a node of a peer states that its domain has ended the peering.
 	Farewell func(context.Context, spiffeid.TrustDomain, *directory.OperatorRequest) error
 	// Doubted is called when a node of a peer is distrusted, because other nodes of the peer
 	// contradict it.
 	Doubted   func(peer spiffeid.TrustDomain, node Doubtful)
-	Verifier  evidence.Verifier // nil disables comparisons and evidence
-	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
-	Logger    *slog.Logger      // nil discards
-	Tracer    *span.Tracer      // nil records nothing
-	Panics    *contain.Panics   // counts panics on foreign bytes; nil creates a new counter
-	HeadEvery time.Duration     // between heads of one origin; 60 s by default
-	Stretch   Stretch           // of this node's pace; nil is 1
-	Quota     int               // registrations of one origin; 2,000,000 by default
+	Verifier  evidence.Verifier
+	Dialect   signed.Dialect  // supported formats; zero is format 1 of everything
+	Logger    *slog.Logger    // nil discards
+	Tracer    *span.Tracer    // nil records nothing
+	Panics    *contain.Panics // counts panics on foreign bytes; nil creates a new counter
+	HeadEvery time.Duration   // between heads of one origin; 60 s by default
+	Stretch   Stretch         // of this node's pace; nil is 1
+	Quota     int             // registrations of one origin; 2,000,000 by default
 	// Records and Bytes limit the number and the total size of one origin's records, if its
 	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64

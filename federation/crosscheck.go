@@ -144,7 +144,7 @@ func (fl *follower) crossPage(ctx context.Context, origin *replica.Origin, node 
 	fl.cfg.Panics.Do(contain.Page, func() { old = fl.receiver.oldPage(origin, text) })
 
 	switch {
-	case old == nil || fl.cfg.Verifier == nil:
+	case old == nil:
 		return 0, err
 	case code == protocol.CodeKeyRevoked:
 		return old.To, nil

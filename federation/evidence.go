@@ -39,10 +39,6 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 // accuse makes evidence of an origin's contradictory structures, and reports whether it
 // convicts the origin. Invalid evidence is logged and has no other effect.
 func (pr *prosecutor) accuse(origin *replica.Origin, parts, keys []string) bool {
-	if pr.cfg.Verifier == nil {
-		return false
-	}
-
 	var (
 		fresh    bool
 		evidence []byte
@@ -143,7 +139,7 @@ func (pr *prosecutor) resume(pending [][]byte) {
 // domain thus can't escape evidence by ending its peering and starting a new one. It needs
 // the domain's current key document.
 func (pr *prosecutor) recall(origin *replica.Origin) {
-	if !origin.Again.Swap(false) || pr.cfg.Verifier == nil {
+	if !origin.Again.Swap(false) {
 		return
 	}
 

@@ -124,9 +124,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.judgeAll(m.ctx)
 
 	// Cases are resumed last, because evidence against an unknown origin is no case.
-	if cfg.Verifier != nil {
-		m.evidence.resume(pending)
-	}
+	m.evidence.resume(pending)
 
 	return m, nil
 }
@@ -310,10 +308,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.judges(ctx) })
 	wg.Go(func() { m.memory(ctx) })
 	wg.Go(func() { m.publisher.SignAhead(ctx, m.peers.audiences) })
-
-	if m.cfg.Verifier != nil {
-		wg.Go(func() { m.evidence.enforce(ctx) })
-	}
+	wg.Go(func() { m.evidence.enforce(ctx) })
 
 	m.manage(ctx)
 
@@ -395,12 +390,10 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
 		wg.Go(func() { m.follower.confirms(ctx, origin) })
 
+		wg.Go(func() { m.follower.crossChecks(ctx, origin) })
+
 		if m.cfg.LogKeys != nil {
 			wg.Go(func() { m.followLedger(ctx, origin) })
-		}
-
-		if m.cfg.Verifier != nil {
-			wg.Go(func() { m.follower.crossChecks(ctx, origin) })
 		}
 
 		wg.Wait()
@@ -606,15 +599,9 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
 	mux.HandleFunc("GET "+protocol.PathCheckpoint, s.admit(s.checkpoint))
-
-	if m.cfg.Verifier != nil {
-		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
-		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
-	}
-
-	if m.cfg.Farewell != nil {
-		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
-	}
+	mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
+	mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
+	mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
 
 	return problem.Routes(mux, m.cfg.PublicURL)
 }

@@ -34,6 +34,13 @@ func (c *bailiff) Judge([]byte, bool) (evidence.Conviction, error) {
 }
 func (c *bailiff) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
 
+// An indifferent node accuses nobody.
+type indifferent struct{ bailiff }
+
+func (indifferent) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error) {
+	return nil, errors.New("not taken")
+}
+
 // A laggard is a member of the origin's domain that has applied no more than upTo.
 type laggard struct {
 	*model

@@ -334,6 +334,7 @@ func (w *world) open(t testing.TB, dir string, n int, self *model, peers ...dire
 		Inside:  func(id directory.Identity) bool { return id.MemberOf(self.domain) },
 		Doubted: func(spiffeid.TrustDomain, replica.Doubtful) {}, Cosigned: func(string) string { return "" },
 		Siblings: func() []string { return nil }, Member: func(spiffeid.ID) bool { return true },
+		Verifier:    &indifferent{},
 		MemoryInUse: func() float64 { return 0 }}
 	s.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
 		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
