@@ -135,20 +135,6 @@ func TestADeathIsKnownInFourSeconds(t *testing.T) {
 	}
 }
 
-// A leader that isn't ready to lead yet has not asked: it misses nobody.
-func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
-	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
-		leader, _ := d.leader()
-		d.nodes[leader].terms.leader().ready.Store(false) // as between an election and what follows
-
-		for _, p := range d.nodes[leader].peers.Contacts() {
-			if p.State == ContactSilent {
-				t.Errorf("%s is missed", p.ID)
-			}
-		}
-	})
-}
-
 // Who led once, and followed another since, tells of nobody by what it heard as the
 // leader: that is no time at which the others fell silent.
 func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {

@@ -447,16 +447,6 @@ func TestABackupFillsANewDomain(t *testing.T) {
 	})
 }
 
-// No secret is in what a backup says of itself, and its registrations' salts are
-// in the file, which is why it is for its owner alone.
-func TestABackupOfNothing(t *testing.T) {
-	for _, b := range [][]byte{nil, []byte(backup.Mark), []byte("x"), bytes.Repeat([]byte{0}, 100)} {
-		if _, err := backup.Inspect(bytes.NewReader(b)); err == nil {
-			t.Errorf("%q is taken for a backup", b)
-		}
-	}
-}
-
 // A backup is inspected as it arrives, in pieces of any size, and nothing is said of one
 // that is cut off, changed or can't be read.
 func TestABackupIsInspectedAsAStream(t *testing.T) {

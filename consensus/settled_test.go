@@ -43,16 +43,20 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 }
 
 // A leader that is not ready to lead has not applied all that its followers may
-// have: its word makes nobody caught up.
+// have: its word makes nobody caught up. It has not asked them either, so it misses nobody.
 func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
 	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
 		leader, other := d.leader()
-		ready := &d.nodes[leader].terms.leader().ready
-		ready.Store(false)
-		defer ready.Store(true)
+		d.nodes[leader].terms.leader().ready.Store(false) // as between an election and what follows
 
 		if d.nodes[other].follower.askLeader() {
 			t.Error("a follower takes an unready leader's position for the domain's")
+		}
+
+		for _, p := range d.nodes[leader].peers.Contacts() {
+			if p.State == ContactSilent {
+				t.Errorf("%s is missed", p.ID)
+			}
 		}
 	})
 }

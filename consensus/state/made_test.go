@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -25,21 +26,25 @@ func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
 			Packed: &Packed{directory.PackedVersion + 1, []byte("?")}}} {
 		with, without := newDrive(t), newDrive(t)
 		r.Made = m
-		a := with.at(1, Command{Register: r})
+		with.applies(1, Command{Register: r})
+		without.applies(1, Command{Register: &plain})
 
-		b := without.at(1, Command{Register: &plain})
-		if a.Err != nil || b.Err != nil {
-			t.Fatal(a.Err, b.Err)
-		}
+		sameContents(t, name, with, without, r.RID)
+	}
+}
 
-		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
-			with.state.history.ledger.Root() != without.state.history.ledger.Root() {
-			t.Errorf("%s: the states differ", name)
-		}
+// sameContents fails unless two states are one, with the same contents of a registration.
+func sameContents(t *testing.T, name string, a, b *drive, rid directory.RID) {
+	t.Helper()
 
-		if x, y := with.entry(r.RID), without.entry(r.RID); x.Packed != y.Packed {
-			t.Errorf("%s: the projections differ", name)
-		}
+	if !bytes.Equal(freeze(t, a.state), freeze(t, b.state)) ||
+		a.state.history.ledger.Root() != b.state.history.ledger.Root() {
+		t.Errorf("%s: the states differ", name)
+	}
+
+	if x, y := a.entry(rid), b.entry(rid); x.Packed != y.Packed ||
+		!bytes.Equal(x.Document.Bytes(), y.Document.Bytes()) {
+		t.Errorf("%s: the entries differ", name)
 	}
 }
 
@@ -57,22 +62,10 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 
 	for _, made := range []*Made{nil, must(plain.prepared(t))} {
 		resting.Made, plain.Made = made, made
-		a := with.at(1, Command{Register: resting})
+		with.applies(1, Command{Register: resting})
+		without.applies(1, Command{Register: &plain})
 
-		b := without.at(1, Command{Register: &plain})
-		if a.Err != nil || b.Err != nil {
-			t.Fatal(a.Err, b.Err)
-		}
-
-		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
-			with.state.history.ledger.Root() != without.state.history.ledger.Root() {
-			t.Error("the states differ")
-		}
-
-		if x, y := with.entry(resting.RID), without.entry(resting.RID); x.Packed != y.Packed ||
-			!bytes.Equal(x.Document.Bytes(), y.Document.Bytes()) {
-			t.Error("the entries differ")
-		}
+		sameContents(t, fmt.Sprint("made ", made != nil), with, without, resting.RID)
 	}
 }
 

@@ -108,23 +108,32 @@ func TestAnExpiredRegistrationOfAnotherMakesNoRoom(t *testing.T) {
 	d.applies(90, Command{Register: d.sized(bob, "two", 600, 100)})
 }
 
+// Some owners have other quotas than the rest, of the first rule that matches each, after a snapshot as before.
+//
 // Requirement: FORM-005
-func TestSomeOwnersHaveAnotherQuotaOfBytes(t *testing.T) {
+func TestSomeOwnersHaveOtherQuotas(t *testing.T) {
 	d := newDrive(t)
 	all := must(directory.ParseIdentityPattern("spiffe://alpha.test/*"))
 	one := must(directory.ParseIdentityPattern(ada.String()))
-	d.at(0, Command{Rules: &Rules{BytesPerOwner: 100, OwnersBytes: []OwnerRule{{one, 2000}, {all, 0}}}})
+	d.at(0, Command{Rules: &Rules{PerOwner: 1, Owners: []OwnerRule{{one, 2}, {all, 0}},
+		BytesPerOwner: 100, OwnersBytes: []OwnerRule{{one, 2000}, {all, 0}}}})
 
-	for agent, size := range map[string]int{"one": 1500, "two": 500} {
-		d.applies(1, Command{Register: d.sized(ada, agent, 600, size)})
+	d.applies(1, Command{Register: d.sized(ada, "one", 600, 1500)})
+	wantQuota(t, d.at(1, Command{Register: d.sized(ada, "two", 600, 501)}).Err, "limits.bytes_per_owner", 2000)
+	d.applies(1, Command{Register: d.sized(ada, "two", 600, 300)})
+
+	for i := range 3 {
+		d.applies(1, Command{Register: d.sized(bob, fmt.Sprint("bob-", i), 600, 60_000)})
 	}
 
-	wantQuota(t, d.at(1, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.bytes_per_owner", 2000)
-
-	d.applies(1, Command{Register: d.sized(bob, "bobs", 600, 60_000)})
+	d.state = restore(t, d.state)
+	wantQuota(t, d.at(2, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.registrations_per_owner", 2)
 
 	stranger := must(directory.ParseIdentity("spiffe://beta.test/eve"))
-	wantQuota(t, d.at(1, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
+	wantQuota(t, d.at(2, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
+	d.applies(2, Command{Register: d.sized(stranger, "eves", 600, 100)})
+	wantQuota(t, d.at(2, Command{Register: d.sized(stranger, "more", 600, 60)}).Err,
+		"limits.registrations_per_owner", 1)
 }
 
 // A tool's own have no quota, and what it registers for others has theirs.

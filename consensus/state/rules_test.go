@@ -128,27 +128,6 @@ func TestNobodyOwnsMoreThanTheRulesAllow(t *testing.T) {
 	d.register(70, ada, "four", 60)
 }
 
-// Whom another quota holds of has that one, after a snapshot as before.
-func TestSomeOwnMoreAndSomeLess(t *testing.T) {
-	d := newDrive(t)
-	of := func(text string) directory.IdentityPattern { return must(directory.ParseIdentityPattern(text)) }
-	d.at(0,
-		Command{Rules: &Rules{PerOwner: 1, Owners: []OwnerRule{{of(ada.String()), 2},
-			{of("spiffe://alpha.test/*"), 0}}}})
-	d.register(1, ada, "one", 60)
-	d.register(1, ada, "two", 60)
-
-	for i := range 3 {
-		d.register(1, bob, fmt.Sprint("bob-", i), 60)
-	}
-
-	d.state = restore(t, d.state)
-	problem(t, d.at(2, Command{Register: d.registering(ada, "three", 60)}).Err, directory.QuotaExceeded)
-	stranger := must(directory.ParseIdentity("spiffe://beta.test/eve"))
-	d.register(3, stranger, "four", 60)
-	problem(t, d.at(3, Command{Register: d.registering(stranger, "five", 60)}).Err, directory.QuotaExceeded)
-}
-
 // Requirement: AD-079
 func TestIfMatchAndIfNoneMatchOfAName(t *testing.T) {
 	d := newDrive(t)
