@@ -389,7 +389,6 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 		wg.Go(func() { m.follower.tend(ctx, origin) })
 		wg.Go(func() { m.follower.catchUp(ctx, origin) })
 		wg.Go(func() { m.follower.confirms(ctx, origin) })
-
 		wg.Go(func() { m.follower.crossChecks(ctx, origin) })
 
 		if m.cfg.LogKeys != nil {
