@@ -218,7 +218,8 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		}
 
 		p := b.beta.Peers()[0]
-		if p.Pending != 1 || p.Watermark != b.origin.rev || p.Received[protocol.CodeRecord] == 0 {
+		if p.Pending != 1 || p.Watermark != b.origin.rev || p.Received[protocol.CodeRecord] == 0 ||
+			b.beta.refusals.BySender.Of(alpha)[protocol.CodeRecord] == 0 {
 			t.Fatalf("the page was held up, or nothing counted: %+v", p)
 		}
 

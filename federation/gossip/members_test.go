@@ -380,6 +380,14 @@ func TestWhoIsLetIntoThePool(t *testing.T) {
 	if err := p.NotifyAlive(claimed(member, here)); err != nil {
 		t.Errorf("a member that has moved: %v", err)
 	}
+
+	p.acquainted = func(spiffeid.ID) (string, bool) { return here, false }
+
+	p.NotifyUpdate(claimed(member, there))
+
+	if err := p.NotifyAlive(claimed(member, here)); !errors.Is(err, errNotMet) {
+		t.Errorf("a member that was there long ago: %v", err)
+	}
 }
 
 // However many nodes there are said to be, so many are looked for, so many at a time and
