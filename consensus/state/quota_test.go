@@ -218,6 +218,32 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 	wantQuota(t, d.at(5, Command{Register: d.sized(bob, "bobs", 600, 100)}).Err, "limits.registrations_per_domain")
 }
 
+// What one log entry has of registrations is judged one by the other's result.
+//
+// Requirement: FORM-005
+func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, Command{Rules: &Rules{BytesPerOwner: 1000}})
+
+	b := &Batch{Version: FirstVersion, Time: genesis + 1000}
+	for i := range 10 {
+		b.Commands = append(b.Commands, Command{Register: d.sized(ada, fmt.Sprint("agent-", i), 600, 300)})
+	}
+
+	taken := 0
+	for _, r := range must(d.state.Apply(must(DecodeBatch(must(Marshal(b)))))) {
+		if r.Err == nil {
+			taken++
+		} else {
+			wantQuota(t, r.Err, "limits.bytes_per_owner", 900)
+		}
+	}
+
+	if taken != 3 {
+		t.Errorf("%d of 300 bytes were taken by a quota of 1000", taken)
+	}
+}
+
 // tally is a naive model of what is registered: by agent name.
 type tally map[string]tallied
 
