@@ -111,6 +111,21 @@ func TestACloneWithTheSameAddressIsNamed(t *testing.T) {
 		if (first == nil) == (other == nil) || !strings.Contains(fmt.Sprint(first, other), want) {
 			t.Errorf("the first is ready: %v; the second: %v", first, other)
 		}
+
+		// Once the one has ended, the other one takes the seat, and speaks to the members again.
+		rest := second
+		if first == nil {
+			d.stop(victim)
+		} else {
+			rest = d.nodes[victim]
+			clone.stop(victim)
+		}
+
+		time.Sleep(2 * duplicateKept)
+
+		if err := rest.Ready(); err != nil || rest.group.duplicate.Load() {
+			t.Errorf("the other one without the first is ready: %v, and silent: %t", err, rest.group.duplicate.Load())
+		}
 	})
 }
 

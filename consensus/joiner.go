@@ -121,14 +121,14 @@ func asMistake(address string, err error) error {
 }
 
 // isSeated reports whether this node is the member that its configuration says. A node
-// without contact to a leader asks again.
+// without contact to a leader asks again, and a duplicate until the leader says that it is none.
 func (j *joiner) isSeated() bool {
 	me, is := j.group.server(j.cfg.Node)
 	said, told := j.replica.member(j.cfg.Node)
 
 	word := state.Member{API: j.cfg.API, Reads: j.cfg.reads, Listeners: j.cfg.Listeners}
 
-	return is && told && said.SameWord(word) &&
+	return is && told && said.SameWord(word) && !j.group.duplicate.Load() &&
 		me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
 }
