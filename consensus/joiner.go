@@ -316,10 +316,8 @@ func (j *joiner) begin(answers *survey) error {
 	// The next request has these nodes, which shows the others that both have found the same ones.
 	j.joins.found.set(found)
 
-	for _, m := range found {
-		if word := answers.empty[m.ID]; word != nil && (word.Empty || !slices.Equal(word.Found, found)) {
-			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
-		}
+	if err := answers.agree(found); err != nil {
+		return err
 	}
 
 	if found[0].ID != j.cfg.Node {

@@ -243,6 +243,17 @@ func (s *survey) waitForHistory(own *message.JoinRequest) error {
 	return fmt.Errorf("%s: start the other members", waiting)
 }
 
+// agree fails while one of the found nodes has found others, or waits to be let in.
+func (s *survey) agree(found []Member) error {
+	for _, m := range found {
+		if word := s.empty[m.ID]; word != nil && (word.Empty || !slices.Equal(word.Found, found)) {
+			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
+		}
+	}
+
+	return nil
+}
+
 // waived returns the members without which the domain begins, since an operator said so.
 func (s *survey) waived() (members []Member) {
 	for _, m := range s.cfg.Members {
