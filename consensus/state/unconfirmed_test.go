@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A restored history takes nothing but a new epoch, which lies above the old one; and
@@ -55,17 +56,20 @@ func TestWhatIsRestoredIsExportedByItsOwner(t *testing.T) {
 
 // What was agreed since a backup stays agreed when that is restored: a peering that has
 // ended is not active again, time doesn't go back, no answer that policy gave before is
-// taken, and all grants are decided anew.
+// taken, all grants are decided anew, and the key document is the last that was issued.
 //
 // Requirement: MESH-019
 func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 	d := newDrive(t)
 	d.at(1, Command{Peer: &peerBeta})
 	d.at(2, Command{Decide: &Decide{&Verdict{Policy: d.state.policy.basis}}})
+	node := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/a")
+	d.applies(2, Command{Attest: &Attest{node, make([]byte, 32), []string{"one"}, nil}})
 	backup := restore(t, d.state)
 	ended := peerBeta
 	ended.State = directory.PeeringTerminated
 	d.at(3, Command{Peer: &ended})
+	d.applies(4, Command{Attest: &Attest{node, make([]byte, 32), []string{"two"}, nil}})
 	backup.Succeed(d.state.Outline(), "a test", nil)
 
 	if p := backup.peers.byDomain[beta]; p.State != directory.PeeringTerminated {
@@ -76,6 +80,10 @@ func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 		backup.policy.verdict != nil {
 		t.Errorf("time %d, policy %d, verdict %+v; it was %d and %d", backup.history.now, backup.policy.basis,
 			backup.policy.verdict, d.state.history.now, d.state.policy.basis)
+	}
+
+	if got, want := backup.keys.Document(), d.state.keys.Document(); got != want {
+		t.Errorf("the key document is %+v, want %+v", got, want)
 	}
 }
 
