@@ -43,6 +43,7 @@ func TestALaterNameThatLooksLikeAnEarlierOneIsConfusable(t *testing.T) {
 		{"the second, the first hidden", second, but(first), false},
 		{"the third, the first hidden", third, but(first), true},
 		{"the third, both hidden", third, but(first, second), false},
+		{"one of a domain that is gone meanwhile", entry(beta, 5, "paypal", plain), all, false},
 	} {
 		if got := v.IsConfusable(c.e, c.sees); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
