@@ -313,8 +313,13 @@ func TestAWatchEndsWithTheVerdictOnABrokenLog(t *testing.T) {
 
 				liar.change, liar.shown = c.change, c.shown
 
+				began := time.Now()
 				first := watch(t, dir, 2*time.Minute, nil, liar, honest)
 				expect(t, first, c.code, "broken")
+
+				if took := time.Since(began); took < 2*time.Minute {
+					t.Errorf("the honest log was followed for %v", took)
+				}
 
 				if len(first.events) == 0 {
 					t.FailNow()
@@ -335,8 +340,13 @@ func TestAWatchEndsWithTheVerdictOnABrokenLog(t *testing.T) {
 						again.err)
 				}
 
+				began = time.Now()
 				alone := watch(t, dir, time.Hour, nil, liar)
 				expect(t, alone, c.code, "broken")
+
+				if took := time.Since(began); took > time.Minute {
+					t.Errorf("without a log to follow it ended after %v", took)
+				}
 			})
 		})
 	}
