@@ -469,3 +469,35 @@ func TestAWithheldOwnerIsNotSearchedBy(t *testing.T) {
 		}
 	}
 }
+
+// gammaHidden are rules by which nobody reads what gamma has registered.
+type gammaHidden struct{ houseRules }
+
+func (gammaHidden) Read(_ directory.Identity, e *directory.Entry) directory.Decision {
+	return directory.Decision{Allow: e.Origin != gamma}
+}
+
+// A name that several domains have is not ambiguous for a caller who may read one of them: otherwise the answer
+// would tell that there are others.
+func TestAHiddenNamesakeMakesNoNameAmbiguous(t *testing.T) {
+	var twins []*directory.Entry
+	for i, td := range []spiffeid.TrustDomain{beta, gamma} {
+		twin := profileEntry(t, byte('A'+i), "twin", ``)
+		twin.Origin = td
+		twins = append(twins, twin)
+	}
+
+	for status, rules := range map[int]Policy{200: gammaHidden{}, 0: houseRules{}} {
+		s := newTestServer(t, func(cfg *Config) { cfg.Policy = rules }, twins...)
+
+		for _, of := range []struct{ method, target, body string }{
+			{"GET", "/agents/twin", ""}, {"GET", "/ad/r/twin", ""}, {"GET", "/discovery/agents/twin", ""},
+			{"POST", "/discovery/query", `{"query":"translates invoices","explain":"twin"}`},
+		} {
+			got := ask(t, s, "/agent/eve", of.method, of.target, of.body)
+			if (got.StatusCode == 200) != (status == 200) {
+				t.Errorf("%s %s: %d", of.method, of.target, got.StatusCode)
+			}
+		}
+	}
+}
