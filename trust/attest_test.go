@@ -1,11 +1,29 @@
 package trust
 
 import (
+	"crypto/ed25519"
+	"errors"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 )
+
+// An attestation of a key of another length is none: a verification by it would panic.
+//
+// Requirement: TRUST-012
+func TestAnAttestedKeyHasItsLength(t *testing.T) {
+	node := newOrigin(t, alpha).svid.ID
+
+	for _, size := range []int{0, ed25519.PublicKeySize - 1, ed25519.PublicKeySize, ed25519.PublicKeySize + 1} {
+		a := &attestation{node: node, public: make([]byte, size), time: 1}
+
+		_, err := parseAttestation(a.payload())
+		if want := size != ed25519.PublicKeySize; errors.Is(err, errAttestation) != want {
+			t.Errorf("a key of %d bytes: %v", size, err)
+		}
+	}
+}
 
 // A signing key is taken with attestations that hold: not with any text beside one, with another
 // node's or key's, or where the domain's authorities are not known (finding 38).
