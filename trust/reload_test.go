@@ -88,6 +88,16 @@ func TestBundleFollowsItsFile(t *testing.T) {
 		t.Fatal("the new ones are not in use")
 	}
 
+	third, err := NewCA(alpha, time.Now())
+	must(t, err)
+	write(third)
+	show(next)
+	step("an SVID, with a bundle that certifies neither the new nor the old one", true, false, true)
+
+	if !believes(next) || believes(third) {
+		t.Fatal("the bundle that fits no SVID is in use")
+	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 
 	var run sync.WaitGroup
