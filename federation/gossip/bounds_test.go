@@ -281,6 +281,13 @@ func TestADomainsPaceEndsWithItsLastContact(t *testing.T) {
 	inPond(t, func(t *testing.T, p *pond) {
 		a, beta := p.start(pondNode("alpha.test", "n1"), nil, nil).transport, pondNode("beta.test", "n1").TrustDomain()
 
+		isPaced := func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+
+			return a.paces[beta] != nil
+		}
+
 		first, err := a.meet(pondNode("beta.test", "n1"), "10.0.0.9:7946")
 		must(t, err)
 		time.Sleep(contactIdle / 2)
@@ -289,13 +296,13 @@ func TestADomainsPaceEndsWithItsLastContact(t *testing.T) {
 		must(t, err)
 		time.Sleep(contactIdle / 2)
 
-		if !a.forget(first) || a.forget(second) || a.paces[beta] == nil {
+		if !a.forget(first) || a.forget(second) || !isPaced() {
 			t.Error("a contact in use or the pace of its domain is removed, or one out of use stays")
 		}
 
 		time.Sleep(contactIdle)
 
-		if a.forget(second); a.paces[beta] != nil {
+		if a.forget(second); isPaced() {
 			t.Error("a domain without a contact has a pace")
 		}
 	})
