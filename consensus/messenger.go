@@ -138,11 +138,15 @@ func route[Q any, M interface {
 	})
 }
 
-// readMessage reads a message of a member.
+// readMessage reads a message of a member. One of over message.MaxBody bytes is an error, whatever it begins with.
 func readMessage(r io.Reader, into message.Message) error {
-	data, err := io.ReadAll(io.LimitReader(r, message.MaxBody))
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(r, message.MaxBody+1))
+
+	switch {
+	case err != nil:
 		return err
+	case len(data) > message.MaxBody:
+		return fmt.Errorf("it has over %d bytes", message.MaxBody)
 	}
 
 	return message.Unmarshal(data, into)

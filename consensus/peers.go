@@ -20,8 +20,8 @@ type peers struct {
 	terms *terms
 }
 
-// AskLeader asks the leader for an answer of its Config.Aside. Question and answer have at most
-// 512 KiB. It fails with Unavailable if no other member leads and answers.
+// AskLeader asks the leader for an answer of its Config.Aside. Question and answer have less than
+// message.MaxBody bytes. It fails with Unavailable if no other member leads and answers.
 func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
 	leader, ok := p.group.leader()
 	if !ok || leader.ID == p.cfg.Node {

@@ -222,3 +222,17 @@ func TestARequestOfALaterKind(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A message of the largest size is read, and a longer one is refused, whatever it begins with.
+func TestAMessageIsBounded(t *testing.T) {
+	whole := valueOf(state.Marshal(&message.Aside{Text: make([]byte, message.MaxBody)}))
+	whole = valueOf(state.Marshal(&message.Aside{Text: make([]byte, 2*message.MaxBody-len(whole))}))
+
+	if err := readMessage(bytes.NewReader(whole), &message.Aside{}); err != nil || len(whole) != message.MaxBody {
+		t.Errorf("%d bytes: %v", len(whole), err)
+	}
+
+	if err := readMessage(bytes.NewReader(append(whole, 0)), &message.Aside{}); err == nil {
+		t.Errorf("%d bytes and one more are read", len(whole))
+	}
+}
