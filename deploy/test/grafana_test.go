@@ -77,7 +77,9 @@ func TestDashboardIsValid(t *testing.T) {
 	runtime := cog.NewRuntime()
 	runtime.RegisterDataqueryVariant(prometheusquery.VariantConfig())
 
-	for _, kind := range []variants.PanelcfgConfig{stat.VariantConfig(), table.VariantConfig(), timeseries.VariantConfig()} {
+	for _, kind := range []variants.PanelcfgConfig{
+		stat.VariantConfig(), table.VariantConfig(), timeseries.VariantConfig(),
+	} {
 		runtime.RegisterPanelcfgVariant(kind)
 	}
 

@@ -33,7 +33,9 @@ func TestAReleaseIsReproducible(t *testing.T) {
 	first := makeRelease(t, root, key)
 	second := makeRelease(t, root, key, "GOCACHE="+t.TempDir())
 
-	for _, name := range []string{"roster-linux-amd64", "roster.cdx.json", "LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig"} {
+	for _, name := range []string{
+		"roster-linux-amd64", "roster.cdx.json", "LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig",
+	} {
 		a, err := os.ReadFile(filepath.Join(first, name))
 		must(t, err)
 

@@ -134,7 +134,8 @@ func TestSystemdStartsAndStopsANode(t *testing.T) {
 		systemd-sysusers "$4"
 		chown -R roster:roster /etc/roster
 		cp "$2" "$3"
-		systemctl daemon-reload`, "sh", binary(t), filepath.Join(dir, "roster.service"), unit, mustAbs(t, "../systemd/roster.sysusers.conf"))
+		systemctl daemon-reload`, "sh", binary(t), filepath.Join(dir, "roster.service"), unit,
+		mustAbs(t, "../systemd/roster.sysusers.conf"))
 	setup.Dir = work
 	setup.Env = append(os.Environ(), "XDG_CONFIG_HOME="+work)
 	run(t, setup)
