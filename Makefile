@@ -60,6 +60,7 @@ nightly: ## the stories in the sizes that the promises name, over NIGHTLY_SEEDS 
 	$(GO) test -timeout 1h -v -run 'TestRules$$' ./federation -seeds 1000
 	$(GO) test -timeout 1h -v -count 7 -run TestHonestyIsNeverAccused ./federation -rapid.checks 10000
 	MUTANTS=1 $(GO) test -timeout 1h -v ./scenarios/mutants
+	STORY_LONG=1 $(GO) test -timeout 2h -v ./scenarios/attacks
 	STORY_LONG=1 .ci/deploy
 	STORY_LONG=1 STORY_SEEDS=$(NIGHTLY_SEEDS) $(GO) test -timeout 72h -v ./scenarios
 
