@@ -170,6 +170,16 @@ func TestCasesAssumeAnExport(t *testing.T) {
 	}
 }
 
+// Policies without @members are evaluated once: a second evaluation, of what they withhold, nearly doubles the cost.
+func TestADecisionWithoutMembersIsOneEvaluation(t *testing.T) {
+	p, ada := mustPolicy(t, "shipped"), identity(t, "spiffe://alpha.test/agent/ada")
+
+	allocs := testing.AllocsPerRun(100, func() { p.Register(ada, "printer", &directory.Projection{}, mesh) })
+	if allocs > 24 {
+		t.Errorf("%v allocations a decision, over 24", allocs)
+	}
+}
+
 // A decision at 100 policies that is not remembered (the bar: 10 µs), and one that is.
 func BenchmarkDecision(b *testing.B) {
 	p, err := Parse("many.cedar", manyPolicies(100), alpha)
