@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // hang begins an operation that ends when the function that it returns is called.
@@ -32,6 +35,49 @@ func hang(t *testing.T, operate func(func() error) error) (release func()) {
 			t.Errorf("a change that had begun: %v", err)
 		}
 	}
+}
+
+// A request waits for its answer no longer than for a disk, and a failed operation is no answer.
+//
+// Requirement: FORM-007
+func TestARequestWaitsForADiskForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, t.TempDir())
+
+		defer func() { must(t, s.Close()) }()
+
+		broken := errors.New("broken")
+		bring(t, s, meshOfAlpha, directorytest.RID(1), secretName, directory.Hash{1})
+
+		read := func(f func() (int, error)) (int, error) {
+			return ReadFor(s, meshOfAlpha, func(*Tx) (int, error) { return f() })
+		}
+		if n, err := read(func() (int, error) { return 7, nil }); n != 7 || err != nil {
+			t.Errorf("got %d, %v", n, err)
+		}
+
+		if _, err := read(func() (int, error) { return 0, broken }); !errors.Is(err, broken) {
+			t.Errorf("of one that fails: %v", err)
+		}
+
+		absent := StreamID{Origin: directorytest.Beta}
+		if n, err := ReadFor(s, absent, func(*Tx) (int, error) { return 7, nil }); n != 0 || err != nil {
+			t.Errorf("of a stream that isn't here: %d, %v", n, err)
+		}
+
+		slow := func() (int, error) { time.Sleep(readTime + time.Second); return 7, nil }
+		for _, operate := range []func() error{
+			func() error { _, err := read(slow); return err },
+			func() error { return s.Within(func() error { _, err := slow(); return err }) },
+		} {
+			began := time.Now()
+			if err := operate(); !errors.Is(err, ErrStalled) || time.Since(began) != readTime {
+				t.Errorf("of a slow one: %v after %s", err, time.Since(began))
+			}
+		}
+
+		time.Sleep(time.Minute)
+	})
 }
 
 func nothing() error { return nil }
@@ -97,6 +143,47 @@ func TestASlowOperationIsNoStall(t *testing.T) {
 				return nil
 			})
 			must(t, err)
+		}
+	})
+}
+
+// The alarm of an operation may go off as the operation ends. That is no stall.
+func TestAnAlarmThatComesLateIsNoStall(t *testing.T) {
+	d := NewDisk(func() { t.Error("a stall began") }, func(time.Duration) { t.Error("a stall ended") })
+	op := &operation{began: time.Now()}
+
+	d.settle(op)
+	d.note(op)
+	must(t, d.Change(nothing))
+}
+
+// A stall lasts from the beginning of its oldest operation until the last one that takes too long has ended.
+//
+// Requirement: FORM-007
+func TestAStallEndsWithTheLastOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lasted []time.Duration
+
+		d := NewDisk(func() {}, func(took time.Duration) { lasted = append(lasted, took) })
+
+		read := hang(t, d.Read)
+		time.Sleep(time.Second)
+
+		change := hang(t, d.Change)
+		time.Sleep(StallAfter + time.Second)
+		read()
+		synctest.Wait()
+
+		if err := d.Read(nothing); !errors.Is(err, ErrStalled) || d.StalledFor() != 2*time.Second+StallAfter {
+			t.Errorf("while one of two hangs: %v, stalled for %s", err, d.StalledFor())
+		}
+
+		change()
+		synctest.Wait()
+		must(t, d.Change(nothing))
+
+		if len(lasted) != 1 || lasted[0] != 2*time.Second+StallAfter {
+			t.Errorf("stalls of %v ended", lasted)
 		}
 	})
 }
