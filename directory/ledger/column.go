@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,9 +69,6 @@ func (c *column) flush() error {
 
 // written returns how many of the values are in the file.
 func (c *column) written() int64 { return int64(c.n) - int64(len(c.tail))/c.width }
-
-// sync makes the values survive a loss of power.
-func (c *column) sync() error { return errors.Join(c.flush(), c.file.Sync()) }
 
 // read returns the values of [from, to).
 func (c *column) read(from, to uint64) ([]byte, error) {

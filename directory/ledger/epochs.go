@@ -21,11 +21,24 @@ import (
 type Epochs struct {
 	dir string
 
+	syncing sync.Mutex // one Sync at a time
+
 	mu    sync.Mutex
 	epoch uint64 // at hand
 	logs  map[uint64]*Log
 	ends  map[uint64]Tree
+	begun []begun // that Sync has not written yet
 }
+
+// A begun epoch is one that follows another one.
+type begun struct {
+	former uint64
+	log    *Log // of the former epoch; nil if it is not here
+	start  *Start
+}
+
+// end returns the last tree of the former epoch.
+func (b *begun) end() Tree { return Tree{Size: b.start.Size, Root: b.start.Root} }
 
 // OpenEpochs opens the logs in a directory.
 func OpenEpochs(dir string) *Epochs {
@@ -137,28 +150,26 @@ func (e *Epochs) Reset(epoch uint64, tree Tree) error {
 	return log.Reset(tree)
 }
 
-// Begin ends the log of the epoch at hand with its last tree, and begins one of a new epoch.
+// Begin ends the log of the epoch at hand with its last tree, and begins one of a new epoch. Sync makes both survive a
+// loss of power.
 func (e *Epochs) Begin(start *Start) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	var err error
-	if former := e.logs[e.epoch]; former != nil {
-		last := Tree{Size: start.Size, Root: start.Root}
-
-		// The entries are on disk before the end that refers to them.
-		err = errors.Join(former.Sync(), e.writeEnd(e.epoch, last))
-		e.ends[e.epoch] = last
+	next := begun{former: e.epoch, log: e.logs[e.epoch], start: start}
+	if next.log != nil {
+		e.ends[next.former] = next.end()
 	}
 
+	e.begun = append(e.begun, next)
 	e.epoch = start.Epoch
 
-	log, opening := e.open(start.Epoch)
-	if opening != nil {
-		return errors.Join(err, opening)
+	log, err := e.open(start.Epoch)
+	if err != nil {
+		return err
 	}
 
-	return errors.Join(err, log.Reset(Tree{}), e.writeStart(start.Epoch, start.Payload()))
+	return log.Reset(Tree{})
 }
 
 // End makes the log of a former epoch known, of which this node has not seen the end. Its entries are Lacking.
@@ -167,35 +178,44 @@ func (e *Epochs) End(epoch uint64, last Tree) error {
 		return nil
 	}
 
-	if err := e.makeEnd(epoch, last); err != nil {
-		return err
+	err := os.MkdirAll(e.path(epoch), 0o700)
+	if err == nil {
+		err = e.writeEnd(epoch, last)
 	}
 
-	_, _, err := e.Log(epoch)
+	if err == nil {
+		_, _, err = e.Log(epoch)
+	}
 
 	return err
-}
-
-func (e *Epochs) makeEnd(epoch uint64, last Tree) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-
-	if _, err := e.open(epoch); err != nil {
-		return err
-	}
-
-	return e.writeEnd(epoch, last)
 }
 
 // Start returns the payload of the first entry of an epoch's log. The error is ErrIncomplete without one of which the
 // entry has the hash: KeepStart takes one.
 func (e *Epochs) Start(epoch uint64) ([]byte, error) {
-	payload, err := os.ReadFile(e.startFile(epoch))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIncomplete, err)
+	payload := e.unwritten(epoch)
+	if payload == nil {
+		var err error
+		if payload, err = os.ReadFile(e.startFile(epoch)); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrIncomplete, err)
+		}
 	}
 
 	return payload, e.starts(epoch, payload)
+}
+
+// unwritten returns the payload of an epoch's first entry if Sync has not written it yet.
+func (e *Epochs) unwritten(epoch uint64) []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	for _, b := range e.begun {
+		if b.start.Epoch == epoch {
+			return b.start.Payload()
+		}
+	}
+
+	return nil
 }
 
 // KeepStart keeps a payload if the first entry of an epoch's log has its hash.
@@ -238,16 +258,54 @@ func (e *Epochs) Append(entries ...Entry) {
 	}
 }
 
-// Sync syncs the log of the epoch at hand.
+// Sync makes the epochs that have begun and all appended entries survive a loss of power. Nothing else waits for it.
 func (e *Epochs) Sync() error {
+	e.syncing.Lock()
+	defer e.syncing.Unlock()
+
+	epochs, present := e.unsynced()
+
+	for i := range epochs {
+		if err := e.write(&epochs[i]); err != nil {
+			return err
+		}
+	}
+
+	if present != nil {
+		if err := present.Sync(); err != nil {
+			return err
+		}
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.begun = e.begun[len(epochs):]
+
+	return nil
+}
+
+// unsynced returns the epochs that have begun since the last Sync, and the log of the one at hand; nil without one.
+func (e *Epochs) unsynced() ([]begun, *Log) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	if log := e.logs[e.epoch]; log != nil {
-		return log.Sync()
+	return e.begun, e.logs[e.epoch]
+}
+
+// write writes the end of the former epoch and the start of the new one.
+func (e *Epochs) write(b *begun) error {
+	if b.log != nil {
+		// The entries are on disk before the end that refers to them.
+		if err := b.log.Sync(); err != nil {
+			return err
+		}
+
+		if err := e.writeEnd(b.former, b.end()); err != nil {
+			return err
+		}
 	}
 
-	return nil
+	return e.writeStart(b.start.Epoch, b.start.Payload())
 }
 
 // An end is the last tree of a former epoch's log, as it is on disk.

@@ -138,8 +138,14 @@ func TestAFullDiskIsAnErrorAtTheEndOfAnEpoch(t *testing.T) {
 
 	epochs.Append(EntryOf(Statement, []byte("1")))
 
-	if err := epochs.Begin(&Start{Epoch: 2000, Former: 1000, Size: 1}); !errors.Is(err, syscall.ENOSPC) {
+	must(t, epochs.Begin(&Start{Epoch: 2000, Former: 1000, Size: 1}))
+
+	if err := epochs.Sync(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("ended on a full disk: %v", err)
+	}
+
+	if _, err := os.Stat(epochs.endFile(1000)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the end was written before the entries: %v", err)
 	}
 }
 

@@ -33,7 +33,8 @@ const (
 // hashes: the first of leaves, each further one of complete subtrees with fanout hashes of
 // the one before. A tile of any width is a run of values of one column.
 type Log struct {
-	dir string
+	dir  string
+	sync func(*os.File) error // makes a file survive a loss of power
 
 	mu      sync.RWMutex
 	entries *column
@@ -54,7 +55,7 @@ func Open(dir string) (*Log, error) {
 		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
 
-	l := &Log{dir: dir}
+	l := &Log{dir: dir, sync: (*os.File).Sync}
 
 	var err error
 	if l.entries, err = openColumn(filepath.Join(dir, "entries"), int64(bundled)); err != nil {
@@ -109,18 +110,28 @@ func (l *Log) flush() error {
 	return errors.Join(errs...)
 }
 
-// Sync makes all appended entries survive a loss of power. It fails if one could not be
-// written.
+// Sync makes all appended entries survive a loss of power. It fails if one could not be written. Nothing else waits
+// for it.
 func (l *Log) Sync() error {
+	files, err := l.flushed()
+	for _, file := range files {
+		err = errors.Join(err, l.sync(file))
+	}
+
+	return err
+}
+
+// flushed writes all values to the files, and returns these.
+func (l *Log) flushed() ([]*os.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	errs := []error{l.failed, l.late.flush(), l.entries.sync()}
+	files := []*os.File{l.entries.file}
 	for _, c := range l.hashes {
-		errs = append(errs, c.sync())
+		files = append(files, c.file)
 	}
 
-	return errors.Join(errs...)
+	return files, errors.Join(l.failed, l.flush())
 }
 
 // Reset takes the owner's tree as it is now, at a start or by a snapshot, whatever was

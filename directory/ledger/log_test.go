@@ -512,6 +512,8 @@ func TestTheStartOfAnEpochIsKept(t *testing.T) {
 		}
 	}
 	served("begun")
+	must(t, epochs.Sync())
+	served("synced")
 
 	file, other := filepath.Join(dir, "2000", "start.json"), start(2000, treeOf(299))
 
@@ -629,7 +631,7 @@ func TestAnEndedLogThatCantBeReadIsAnErrorEachTime(t *testing.T) {
 	dir := t.TempDir()
 	epochs := ledger.OpenEpochs(dir)
 
-	began := errors.Join(epochs.Begin(start(1000, ledger.Tree{})), epochs.Begin(start(2000, treeOf(0))))
+	began := errors.Join(epochs.Begin(start(1000, ledger.Tree{})), epochs.Begin(start(2000, treeOf(0))), epochs.Sync())
 	must(t, errors.Join(began, epochs.Close()))
 
 	epochs = ledger.OpenEpochs(dir)
@@ -662,7 +664,7 @@ func TestTheEndOfAnEpochIsReplacedWhole(t *testing.T) {
 	end, before := filepath.Join(dir, "1000", "end.json"), filepath.Join(dir, "before")
 	must(t, errors.Join(os.WriteFile(end, []byte("{}"), 0o600), os.Link(end, before)))
 
-	must(t, epochs.Begin(start(2000, treeOf(0))))
+	must(t, errors.Join(epochs.Begin(start(2000, treeOf(0))), epochs.Sync()))
 
 	if text, err := os.ReadFile(before); err != nil || string(text) != "{}" {
 		t.Errorf("the file before was written over: %s, %v", text, err)
