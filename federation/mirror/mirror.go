@@ -49,43 +49,71 @@ type Config struct {
 
 // Mirrors are this node's copies of other domains' present ledgers. It is safe for concurrent use.
 type Mirrors struct {
-	cfg Config
+	cfg   Config
+	write func(file string, data []byte, mode os.FileMode) error // so that it survives a loss of power
 
 	mu  sync.Mutex
 	all map[spiffeid.TrustDomain]*copied
 }
 
-// copied is the copy of one ledger. Its log has its own lock; only Follow changes the rest, under mu.
+// copied is the copy of one ledger.
 type copied struct {
-	following sync.Mutex // one Follow at a time
+	following sync.Mutex // held by the one that changes the log and the files; readers don't take it
 
-	mu    sync.Mutex
+	mu  sync.Mutex // never held over I/O
+	now view
+}
+
+// A view is a copy at one time. What it refers to is replaced and never modified, but for the log, which has a lock of
+// its own.
+type view struct {
 	epoch uint64
 	log   *ledger.Log
-	tree  ledger.Tree // that note commits to
-	note  string      // empty before the first
+	note  *checkpoint.Note // nil before the first
 	// witnesses have cosigned a checkpoint of covered entries, as the origin's policy asks for.
 	witnesses *directory.Witnesses
 	covered   uint64
-	kept      time.Time // when a checkpoint was verified that is not behind the one before; or the copy began
-	failed    string    // why there was no such checkpoint since
-	large     bool      // failed because the ledger is too large, by a node while no other shows another size
-	// differs has the nodes that were shown another ledger of this epoch.
-	differs map[protocol.Node]bool
+	kept      time.Time       // when a checkpoint was verified that is not behind the one before; or the copy began
+	failed    string          // why there was no such checkpoint since
+	large     bool            // failed because the ledger is too large, by a node while no other shows another size
+	differs   []protocol.Node // nodes that were shown another ledger of this epoch
+}
+
+// tree returns the tree that the note commits to.
+func (v *view) tree() ledger.Tree {
+	if v.note == nil {
+		return ledger.Tree{}
+	}
+
+	return ledger.Tree{Size: v.note.Size, Root: v.note.Root}
+}
+
+// view returns the copy as it is now.
+func (c *copied) view() *view {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	now := c.now
+
+	return &now
+}
+
+// change changes what view returns.
+func (c *copied) change(change func(*view)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.now)
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
 func Open(cfg Config) *Mirrors {
-	return &Mirrors{cfg: cfg, all: map[spiffeid.TrustDomain]*copied{}}
+	return &Mirrors{cfg: cfg, write: durable.WriteFile, all: map[spiffeid.TrustDomain]*copied{}}
 }
 
 // Close closes all copies.
 func (m *Mirrors) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-
 	var errs []error
-	for _, c := range m.all {
+	for _, c := range m.list() {
 		errs = append(errs, c.close())
 	}
 
@@ -98,7 +126,7 @@ func (m *Mirrors) of(origin spiffeid.TrustDomain) *copied {
 
 	c := m.all[origin]
 	if c == nil {
-		c = &copied{kept: time.Now(), differs: map[protocol.Node]bool{}}
+		c = &copied{now: view{kept: time.Now()}}
 		m.all[origin] = c
 	}
 
@@ -110,7 +138,9 @@ func (m *Mirrors) Forget(origin spiffeid.TrustDomain) error {
 	c := m.of(origin)
 
 	for _, other := range m.list() {
-		other.forgive(origin)
+		other.change(func(now *view) {
+			now.differs = without(now.differs, func(node protocol.Node) bool { return node.Domain == origin })
+		})
 	}
 
 	return c.alone(func() error { return errors.Join(c.close(), os.RemoveAll(m.dir(origin))) })
@@ -128,19 +158,14 @@ func (m *Mirrors) dir(origin spiffeid.TrustDomain) string {
 }
 
 func (c *copied) close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	log := c.view().log
+	c.change(func(now *view) { *now = view{kept: time.Now()} })
 
-	var err error
-	if c.log != nil {
-		err = c.log.Close()
+	if log == nil {
+		return nil
 	}
 
-	c.epoch, c.log, c.tree, c.note, c.witnesses, c.covered = 0, nil, ledger.Tree{}, "", nil, 0
-	c.kept, c.failed, c.large = time.Now(), "", false
-	c.differs = map[protocol.Node]bool{}
-
-	return err
+	return log.Close()
 }
 
 // noteFile has the note of a copy, beside its entries.
@@ -148,7 +173,7 @@ const noteFile = "checkpoint"
 
 // open makes the copy of an epoch's ledger the present one, as far as it is on disk.
 func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) error {
-	if at, _, _ := c.at(); at == epoch {
+	if c.view().epoch == epoch {
 		return nil
 	}
 
@@ -166,22 +191,20 @@ func (m *Mirrors) open(c *copied, origin spiffeid.TrustDomain, epoch uint64) err
 		return err
 	}
 
-	var tree ledger.Tree
+	next := view{epoch: epoch, log: log, kept: time.Now()}
 
 	// Without a readable note of this ledger the copy begins anew, and its entries are fetched again.
 	text, _ := os.ReadFile(filepath.Join(dir, noteFile))
 	if held, err := checkpoint.Parse(string(text)); err == nil && held.Origin == directory.LogName(origin, epoch) {
-		tree = ledger.Tree{Size: held.Size, Root: held.Root}
-	} else {
-		text = nil
+		next.note = held
 	}
 
 	// A stop may have left entries behind the note, to which no stored checkpoint commits, and a loss of power others.
-	if err := goBack(log, tree); err != nil {
+	if err := goBack(log, next.tree()); err != nil {
 		return errors.Join(err, log.Close())
 	}
 
-	c.become(epoch, log, tree, string(text))
+	c.change(func(now *view) { *now = next })
 
 	return nil
 }
@@ -198,26 +221,12 @@ func (m *Mirrors) dropOthers(origin spiffeid.TrustDomain, but string) error {
 	return err
 }
 
-func (c *copied) become(epoch uint64, log *ledger.Log, tree ledger.Tree, note string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.epoch, c.log, c.tree, c.note = epoch, log, tree, note
-}
-
 // alone calls change while nothing else changes the copy.
 func (c *copied) alone(change func() error) error {
 	c.following.Lock()
 	defer c.following.Unlock()
 
 	return change()
-}
-
-// at returns the epoch, the log and the tree of the copy.
-func (c *copied) at() (epoch uint64, log *ledger.Log, tree ledger.Tree) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.epoch, c.log, c.tree
 }
 
 // Follow takes the newest checkpoint of a ledger from one of its origin's nodes, and the
@@ -236,29 +245,15 @@ func (m *Mirrors) Follow(ctx context.Context, origin spiffeid.TrustDomain, epoch
 }
 
 func (c *copied) fails(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failed, c.large = err.Error(), errors.Is(err, errTooLarge)
-}
-
-func (c *copied) isLarge() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.large
+	c.change(func(now *view) { now.failed, now.large = err.Error(), errors.Is(err, errTooLarge) })
 }
 
 // Age returns the time since this node verified a checkpoint of a domain's present ledger that is not behind the one
 // before, or since it began to follow the ledger, and why there was no newer one; "" if none was expected.
 func (m *Mirrors) Age(origin spiffeid.TrustDomain) (age time.Duration, why string) {
-	return m.of(origin).age()
-}
+	now := m.of(origin).view()
 
-func (c *copied) age() (time.Duration, string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return time.Since(c.kept), strings.ReplaceAll(c.failed, "\n", "; ")
+	return time.Since(now.kept), strings.ReplaceAll(now.failed, "\n", "; ")
 }
 
 func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDomain, epoch uint64,
@@ -283,7 +278,7 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 			err = m.take(ctx, c, origin, note, nodes)
 
 			// A checkpoint by a key that was revoked meanwhile binds the domain no more: a thief may have made it.
-			if isOther(err) && !m.isSigned(origin, c.held()) {
+			if isOther(err) && !m.isSigned(origin, c.view().note) {
 				if err = c.restart(); err == nil {
 					err = m.take(ctx, c, origin, note, nodes)
 				}
@@ -294,7 +289,7 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 			err = m.judgeWitnesses(ctx, c, epoch, node, note)
 		}
 
-		if _, _, tree := c.at(); err == nil && note.Size < tree.Size {
+		if err == nil && note.Size < c.view().tree().Size {
 			behind = true
 			continue // another one may not be
 		}
@@ -325,20 +320,20 @@ func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, by protocol
 
 	c := m.of(origin)
 
-	at, log, tree := c.at()
-	if at != epoch || note.Size > tree.Size {
+	now := c.view()
+	if now.epoch != epoch || note.Size > now.tree().Size {
 		return nil
 	}
 
-	err = begins(log, tree, ledger.Tree{Size: note.Size, Root: note.Root})
+	err = begins(now.log, now.tree(), ledger.Tree{Size: note.Size, Root: note.Root})
 
 	// A copy that can't be read says nothing of the origin.
 	if err == nil || errors.Is(err, ErrDiscontinued) {
 		c.compared(by, err == nil)
 	}
 
-	if held := c.held(); errors.Is(err, ErrDiscontinued) && held != nil && held.Size == note.Size {
-		m.cfg.Forked(origin, held.String(), note.String())
+	if errors.Is(err, ErrDiscontinued) && now.note.Size == note.Size {
+		m.cfg.Forked(origin, now.note.String(), note.String())
 	}
 
 	return err
@@ -346,38 +341,29 @@ func (m *Mirrors) Compare(origin spiffeid.TrustDomain, epoch uint64, by protocol
 
 // compared notes whether another node was shown the ledger that the copy is of.
 func (c *copied) compared(by protocol.Node, same bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.change(func(now *view) {
+		now.differs = without(now.differs, func(node protocol.Node) bool { return node == by })
+		if !same {
+			now.differs = append(now.differs, by)
+		}
+	})
+}
 
-	if same {
-		delete(c.differs, by)
-	} else {
-		c.differs[by] = true
-	}
+// without returns a copy of a list without some nodes.
+func without(nodes []protocol.Node, are func(protocol.Node) bool) []protocol.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), are)
 }
 
 // Differs returns the nodes, by their bases, that were shown another ledger of a domain's present epoch than this node
 // has copied, as far as they were compared since the start.
-func (m *Mirrors) Differs(origin spiffeid.TrustDomain) []string { return m.of(origin).differ() }
-
-func (c *copied) differ() (bases []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	for node := range c.differs {
+func (m *Mirrors) Differs(origin spiffeid.TrustDomain) (bases []string) {
+	for _, node := range m.of(origin).view().differs {
 		bases = append(bases, node.Base)
 	}
 
 	slices.Sort(bases)
 
 	return bases
-}
-
-// forgive forgets what the nodes of a domain were shown.
-func (c *copied) forgive(domain spiffeid.TrustDomain) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.differs, func(node protocol.Node, _ bool) bool { return node.Domain == domain })
 }
 
 // newest asks a node of the origin for its checkpoint, and verifies it.
@@ -415,28 +401,11 @@ func (m *Mirrors) isSigned(origin spiffeid.TrustDomain, note *checkpoint.Note) b
 	})
 }
 
-// held returns the note of the copy; nil before the first.
-func (c *copied) held() *checkpoint.Note {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	note, err := checkpoint.Parse(c.note)
-	if err != nil {
-		return nil
-	}
-
-	return note
-}
-
 // restart has the copy begin with no entry.
 func (c *copied) restart() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.change(func(now *view) { now.note, now.witnesses, now.covered, now.differs = nil, nil, 0, nil })
 
-	c.tree, c.note, c.witnesses, c.covered = ledger.Tree{}, "", nil, 0
-	c.differs = map[protocol.Node]bool{}
-
-	return goBack(c.log, c.tree)
+	return goBack(c.view().log, ledger.Tree{})
 }
 
 // isOther reports whether an error says that a ledger has other entries than its copy.
@@ -496,7 +465,12 @@ func (m *Mirrors) judgeWitnesses(ctx context.Context, c *copied, epoch uint64, n
 		witnesses = append(witnesses, directory.Witnessed{Name: w.Witness.Key.Name, At: w.At.Unix()})
 	}
 
-	c.cosigned(&witnesses, note.Size)
+	c.change(func(now *view) {
+		// A node that is behind has the cosignatures of fewer entries.
+		if note.Size >= now.covered {
+			now.witnesses, now.covered = &witnesses, note.Size
+		}
+	})
 
 	return nil
 }
@@ -515,16 +489,6 @@ func (m *Mirrors) isForged(witness checkpoint.PolicyWitness) bool {
 	return len(keys) > 0 && !slices.ContainsFunc(keys, func(key checkpoint.VerifierKey) bool {
 		return key.Key.Equal(witness.Key.Key)
 	})
-}
-
-func (c *copied) cosigned(by *directory.Witnesses, size uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	// A node that is behind has the cosignatures of fewer entries.
-	if size >= c.covered {
-		c.witnesses, c.covered = by, size
-	}
 }
 
 // ErrDiscontinued says that an origin's ledger doesn't begin with the one that it has shown before.
@@ -554,28 +518,29 @@ var errTooLarge = errors.New("it has too many entries")
 func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDomain, note *checkpoint.Note,
 	nodes []protocol.Node,
 ) error {
-	epoch, log, tree := c.at()
+	now := c.view()
+	log, tree := now.log, now.tree()
 	next := ledger.Tree{Size: note.Size, Root: note.Root}
 
 	switch _, missing := log.Missing(); {
 	case next.Size > m.most(origin):
 		return fmt.Errorf("%w: it has %d, and a copy at most %d by the peer's quota in bytes", errTooLarge, next.Size,
 			m.most(origin))
-	case next.Size == tree.Size && next.Root != tree.Root && c.note != "":
-		m.cfg.Forked(origin, c.note, note.String())
+	case next.Size == tree.Size && next.Root != tree.Root && now.note != nil:
+		m.cfg.Forked(origin, now.note.String(), note.String())
 		return ErrDiscontinued
 	case next.Size < tree.Size: // a node that is behind
 		c.fails(fmt.Errorf("its checkpoint has %d entries, and the one before had %d", next.Size, tree.Size))
 		return begins(log, tree, next)
 	case next.Size == tree.Size && !missing:
-		return c.keep(m, origin, note) // with further cosignatures
+		return m.keep(c, origin, note) // with further cosignatures
 	}
 
 	if err := log.Reset(next); err != nil {
 		return err
 	}
 
-	err := m.fill(ctx, log, next, epoch, nodes)
+	err := m.fill(ctx, log, next, now.epoch, nodes)
 
 	// fill has compared the entries with the new root only. The former tree must also be the beginning of the
 	// new one.
@@ -596,7 +561,7 @@ func (m *Mirrors) take(ctx context.Context, c *copied, origin spiffeid.TrustDoma
 		return err
 	}
 
-	return c.keep(m, origin, note)
+	return m.keep(c, origin, note)
 }
 
 // begins returns an error unless a smaller tree is the beginning of the log's tree. A copy that is damaged is
@@ -683,20 +648,15 @@ func (m *Mirrors) patiently(ctx context.Context, node protocol.Node, path string
 }
 
 // keep makes a note the one that the copy holds.
-func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.Note) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if text := note.String(); text != c.note {
-		file := filepath.Join(m.dir(origin), strconv.FormatUint(c.epoch, 10), noteFile)
-		if err := durable.WriteFile(file, []byte(text), 0o600); err != nil {
+func (m *Mirrors) keep(c *copied, origin spiffeid.TrustDomain, note *checkpoint.Note) error {
+	if now, text := c.view(), note.String(); now.note == nil || text != now.note.String() {
+		file := filepath.Join(m.dir(origin), strconv.FormatUint(now.epoch, 10), noteFile)
+		if err := m.write(file, []byte(text), 0o600); err != nil {
 			return err
 		}
-
-		c.note, c.tree = text, ledger.Tree{Size: note.Size, Root: note.Root}
 	}
 
-	c.kept, c.failed, c.large = time.Now(), "", false
+	c.change(func(now *view) { now.note, now.kept, now.failed, now.large = note, time.Now(), "", false })
 
 	return nil
 }
@@ -704,18 +664,18 @@ func (c *copied) keep(m *Mirrors, origin spiffeid.TrustDomain, note *checkpoint.
 // Includes reports whether a domain's present ledger has a statement at an index, as far as it was
 // followed.
 func (m *Mirrors) Includes(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) (log string, ok bool) {
-	epoch, file, tree := m.of(origin).at()
-	if index >= tree.Size {
+	now := m.of(origin).view()
+	if index >= now.tree().Size {
 		return "", false
 	}
 
-	is, err := includes(file, tree, index, statement)
+	is, err := now.includes(index, statement)
 
-	return directory.LogName(origin, epoch), is && err == nil
+	return directory.LogName(origin, now.epoch), is && err == nil
 }
 
-func includes(file *ledger.Log, tree ledger.Tree, index uint64, statement directory.Hash) (is bool, err error) {
-	data, err := file.Entries(tree, index, 1)
+func (v *view) includes(index uint64, statement directory.Hash) (is bool, err error) {
+	data, err := v.log.Entries(v.tree(), index, 1)
 	want := ledger.EntryOfHash(ledger.Statement, statement)
 
 	return strings.HasSuffix(string(data), string(want[:])), err
@@ -724,19 +684,17 @@ func includes(file *ledger.Log, tree ledger.Tree, index uint64, statement direct
 // Begins reports whether a domain's ledger of an epoch begins with a tree, and whether it was followed so far.
 // One that is too large to be followed, by all nodes that answer, is believed: nothing shows what it begins with.
 func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root directory.Hash) (begins, followed bool) {
-	c := m.of(origin)
-	at, log, tree := c.at()
-
-	if at != epoch || size == 0 {
+	now := m.of(origin).view()
+	if now.epoch != epoch || size == 0 {
 		return false, false
 	}
 
-	if size > tree.Size {
-		believed := size > m.most(origin) && c.isLarge()
+	if size > now.tree().Size {
+		believed := size > m.most(origin) && now.large
 		return believed, believed
 	}
 
-	found, err := log.Root(tree, size)
+	found, err := now.log.Root(now.tree(), size)
 
 	return err == nil && found == root, true
 }
@@ -744,12 +702,12 @@ func (m *Mirrors) Begins(origin spiffeid.TrustDomain, epoch, size uint64, root d
 // Lacks reports whether a domain's present ledger was followed beyond an index and has no such statement there. It
 // fails if the copy can't be read, which says nothing of the domain.
 func (m *Mirrors) Lacks(origin spiffeid.TrustDomain, index uint64, statement directory.Hash) (bool, error) {
-	_, file, tree := m.of(origin).at()
-	if index >= tree.Size {
+	now := m.of(origin).view()
+	if index >= now.tree().Size {
 		return false, nil
 	}
 
-	is, err := includes(file, tree, index, statement)
+	is, err := now.includes(index, statement)
 
 	return !is && err == nil, err
 }
@@ -757,18 +715,12 @@ func (m *Mirrors) Lacks(origin spiffeid.TrustDomain, index uint64, statement dir
 // Witnesses returns the witnesses that have cosigned a checkpoint that covers an entry of a domain's
 // present ledger. It returns nil unless they are the quorum of its policy.
 func (m *Mirrors) Witnesses(origin spiffeid.TrustDomain, index uint64) *directory.Witnesses {
-	return m.of(origin).witnessesOf(index)
-}
-
-func (c *copied) witnessesOf(index uint64) *directory.Witnesses {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if index >= c.covered {
+	now := m.of(origin).view()
+	if index >= now.covered {
 		return nil
 	}
 
-	return c.witnesses
+	return now.witnesses
 }
 
 // Prove returns the checkpoint of a domain's ledger to which this node followed it, and the path
@@ -776,27 +728,16 @@ func (c *copied) witnessesOf(index uint64) *directory.Witnesses {
 func (m *Mirrors) Prove(origin spiffeid.TrustDomain, epoch, index uint64) (
 	note string, path []directory.Hash, err error,
 ) {
-	return m.of(origin).prove(epoch, index)
-}
-
-func (c *copied) prove(epoch, index uint64) (note string, path []directory.Hash, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if c.log == nil || c.epoch != epoch {
+	now := m.of(origin).view()
+	if now.note == nil || now.epoch != epoch {
 		return "", nil, ledger.ErrNoTile
 	}
 
-	path, err = c.log.Prove(c.tree, index)
+	path, err = now.log.Prove(now.tree(), index)
 
-	return c.note, path, err
+	return now.note.String(), path, err
 }
 
 // Note returns the checkpoint of a domain's present ledger to which this node has followed it; nil before the first.
-func (m *Mirrors) Note(origin spiffeid.TrustDomain) *checkpoint.Note { return m.of(origin).held() }
-
-// Size returns how many entries of a domain's present ledger this node has compared with its checkpoint.
-func (m *Mirrors) Size(origin spiffeid.TrustDomain) uint64 {
-	_, _, tree := m.of(origin).at()
-	return tree.Size
-}
+// It must not be modified.
+func (m *Mirrors) Note(origin spiffeid.TrustDomain) *checkpoint.Note { return m.of(origin).view().note }

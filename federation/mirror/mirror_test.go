@@ -267,7 +267,7 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 	for range 1000 {
 		must(t, f.follow(t))
 
-		if f.Size(beta) == 20 {
+		if f.Note(beta).Size == 20 {
 			break
 		}
 	}
@@ -771,8 +771,8 @@ func TestTheLedgerOfARevokedKeyIsGivenUp(t *testing.T) {
 		}
 
 		if err := f.follow(t); !errors.Is(err, ledger.ErrOther) && !errors.Is(err, mirror.ErrDiscontinued) ||
-			f.Size(beta) != 310 {
-			t.Fatalf("while the key is in force: %v, %d entries", err, f.Size(beta))
+			f.Note(beta).Size != 310 {
+			t.Fatalf("while the key is in force: %v, %d entries", err, f.Note(beta).Size)
 		}
 
 		if f.Witnesses(beta, 309) == nil {
