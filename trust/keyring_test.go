@@ -804,7 +804,7 @@ func twin(jws string, key *ecdsa.PublicKey) string {
 	dot := bytes.LastIndexByte([]byte(jws), '.')
 	signature, _ := directory.B64.DecodeString(jws[dot+1:])
 	half := signature[len(signature)/2:]
-	s := bigFrom(half)
+	s := new(big.Int).SetBytes(half)
 	s.Sub(key.Params().N, s).FillBytes(half)
 
 	return jws[:dot+1] + directory.B64.EncodeToString(signature)
