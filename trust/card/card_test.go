@@ -74,12 +74,12 @@ func TestSignedCards(t *testing.T) {
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 
 	const (
-		card = `{ "name":"A\u0041", "description":"", "skills":[{"id":"s","tags":[],"examples":[]}],` +
-			` "capabilities":{"streaming":false,"extensions":[]}, "securitySchemes":{}, "n":1.0e1 }`
+		card = `{ "name":"A\u0041", "description":"", "skills":[{"id":"s","tags":[""],"examples":[]}],` +
+			` "capabilities":{"streaming":false,"extensions":[]}, "securitySchemes":{}, "u":null, "n":1.0e1 }`
 		asItIs = `{"capabilities":{"extensions":[],"streaming":false},"description":"","n":10,"name":"AA",` +
-			`"securitySchemes":{},"skills":[{"examples":[],"id":"s","tags":[]}]}`
+			`"securitySchemes":{},"skills":[{"examples":[],"id":"s","tags":[""]}],"u":null}`
 		bySpec = `{"capabilities":{"streaming":false},"description":"","n":10,"name":"AA",` +
-			`"skills":[{"id":"s","tags":[]}]}`
+			`"skills":[{"id":"s","tags":[""]}],"u":null}`
 		noEmpties = `{"capabilities":{"streaming":false},"n":10,"name":"AA","skills":[{"id":"s"}]}`
 	)
 	for _, c := range []struct {
@@ -125,18 +125,27 @@ func TestSignedCards(t *testing.T) {
 	}
 }
 
-// The example of A2A 1.0, 8.4.1.
+// A default value is left out where the specification implies it, and nothing else is: a signature would not
+// cover it. The first is the example of A2A 1.0, 8.4.1.
 func TestDefaultsOfCards(t *testing.T) {
-	forms,
-		err := canonicalForms([]byte(`{"name":"Example Agent","description":"",` +
-		`"capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	for _, c := range []struct{ card, want string }{
+		{`{"name":"Example Agent","description":"",` +
+			`"capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`,
+			`{"capabilities":{"pushNotifications":false,"streaming":false},"description":"",` +
+				`"name":"Example Agent","skills":[]}`},
+		{`{"capabilities":{"extensions":[{"required":false,"uri":""},{"required":true,"uri":"u"}]},` +
+			`"securitySchemes":{"a":{"b":{"bearerFormat":"","description":"d"}}}}`,
+			`{"capabilities":{"extensions":[{},{"required":true,"uri":"u"}]},` +
+				`"securitySchemes":{"a":{"b":{"description":"d"}}}}`},
+	} {
+		forms, err := canonicalForms([]byte(c.card))
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	if want := `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"",` +
-		`"name":"Example Agent","skills":[]}`; string(forms[1]) != want {
-		t.Errorf("got %s, want %s", forms[1], want)
+		if string(forms[1]) != c.want {
+			t.Errorf("got %s, want %s", forms[1], c.want)
+		}
 	}
 }
 
