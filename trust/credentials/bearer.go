@@ -63,11 +63,11 @@ func (c *Verifier) bearer(text string, cs *tls.ConnectionState, now time.Time) (
 // accessToken verifies an OAuth access token (RFC 9068, 4) and its binding to the
 // client certificate (RFC 8705, 3). Its subject is oauth:ISSUER#SUBJECT.
 func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
-	iss, ok := t.claims.text("iss")
+	iss, _ := t.claims.text("iss")
 
 	// The claimed issuer only chooses among the configured ones, whose key must have signed.
 	i := slices.IndexFunc(c.cfg.OAuth, func(o OAuthIssuer) bool { return o.Issuer == iss })
-	if !ok || i < 0 {
+	if i < 0 {
 		return nil, refuseToken(ReasonIssuer)
 	}
 
@@ -153,8 +153,8 @@ func (c *Verifier) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	id := identityOrNobody(sub)
 
 	// The programs of a domain's directory have certificates, and no bearer token may speak for them.
-	spiffe, ok := id.SPIFFE()
-	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" || strings.HasPrefix(spiffe.Path(), directory.ReservedPath) {
+	spiffe, _ := id.SPIFFE()
+	if strings.TrimPrefix(spiffe.Path(), "/") == "" || strings.HasPrefix(spiffe.Path(), directory.ReservedPath) {
 		return nil, refuseToken(ReasonSubject)
 	}
 

@@ -2,8 +2,10 @@ package credentials
 
 import (
 	"crypto"
+	"crypto/rsa"
 	"crypto/tls"
 	"encoding/json"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +119,7 @@ func TestWhichKeysOfASetAreTaken(t *testing.T) {
 		"symmetric":       {[]string{good, `{"kty":"oct","k":"AAAA","kid":"a"}`}, "key 1 is symmetric"},
 		"private":         {[]string{good, string(private)}, "not a public key"},
 		"off its curve":   {[]string{good, with("x", "AAAA")}, "key 1"},
+		"no exponent":     {[]string{good, `{"kty":"RSA","kid":"a","n":"wQ","e":"AA"}`}, "key 1"},
 		"no object":       {[]string{good, `"key"`}, "key 1"},
 		"twice":           {[]string{good, good}, `two keys have the id "good"`},
 		"a member twice":  {[]string{`{"kid":"a","kid":"b"}`}, "occurs twice"},
@@ -150,7 +153,9 @@ func TestWhichKeysOfASetAreTaken(t *testing.T) {
 // Requirement: TRUST-006
 func TestATokenNamesItsKey(t *testing.T) {
 	d := newDoor(t, nil)
-	keys := map[string]crypto.PublicKey{"": d.issuer.Public(), "k1": d.issuer.Public(), "r1": d.rsa.Public()}
+	costly := &rsa.PublicKey{N: new(big.Int).Lsh(d.rsa.N, 1<<14), E: d.rsa.E}
+	keys := map[string]crypto.PublicKey{
+		"": d.issuer.Public(), "k1": d.issuer.Public(), "r1": d.rsa.Public(), "costly": costly}
 
 	for _, x := range []struct {
 		kid, alg string
@@ -163,6 +168,7 @@ func TestATokenNamesItsKey(t *testing.T) {
 		{"", "ES256", d.issuer, defaultAlgorithms, ReasonKey},
 		{"k2", "ES256", d.issuer, defaultAlgorithms, ReasonKey},
 		{"r1", "ES256", d.issuer, defaultAlgorithms, ReasonKey},
+		{"costly", "RS256", d.rsa, defaultAlgorithms, ReasonKey},
 		{"k1", "RS256", d.rsa, defaultAlgorithms, ReasonKey},
 		{"k1", "ES256", d.other, defaultAlgorithms, ReasonSignature},
 		{"k1", "ES256", d.issuer, []jose.SignatureAlgorithm{jose.RS256}, ReasonAlgorithm},

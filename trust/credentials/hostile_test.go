@@ -240,7 +240,7 @@ func (d *door) particular(t testing.TB) []hostile {
 		"wimse://alpha.test:443/agent/ada", "wimse://root@alpha.test/agent/ada", "wimse://alpha.test/agent/ada?x=1",
 		"wimse://alpha.test/agent/ada#x",
 		"wimse://alpha.test/agent/../eve", "wimse://alpha.test/./ada", "https://alpha.test/agent/ada",
-		"oauth:https://login.alpha.test#ada",
+		"oauth:https://login.alpha.test#ada", "oauth:https://login.alpha.test/realm#ada",
 		"wimse://alpha.test/" + strings.Repeat("x", 2048), "wimse://alpha.test/agent/\u00e4da",
 		" wimse://alpha.test/agent/ada", "wimse://alpha.test/roster/node/1", "wimse://alpha.test/roster/source/crawl",
 		"spiffe://alpha.test/roster/gateway/1",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,7 +58,12 @@ func TestKeysOfAURL(t *testing.T) {
 	fetched := make(chan struct{}, 1)
 	go func() {
 		defer close(done)
-		keys.Run(ctx, slog.New(slog.NewTextHandler(signal(fetched), nil)))
+		keys.Run(ctx, slog.New(slog.NewTextHandler(writer(func() {
+			select {
+			case fetched <- struct{}{}:
+			default:
+			}
+		}), nil)))
 	}()
 	<-fetched // Run tells of new keys
 	cancel()
@@ -125,16 +131,12 @@ func TestKeysOfAURL(t *testing.T) {
 	}
 }
 
-// signal is a writer that tells that something was written.
-type signal chan struct{}
+// A writer is called for each write.
+type writer func()
 
 // Write implements io.Writer.
-func (s signal) Write(p []byte) (int, error) {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-
+func (w writer) Write(p []byte) (int, error) {
+	w()
 	return len(p), nil
 }
 
@@ -162,6 +164,28 @@ func TestAnUnknownKeyIsLookedForSoon(t *testing.T) {
 			if got := time.Since(began); got != row.want {
 				t.Errorf("after %d unknown keys it rests for %s, want %s", row.unknown, got, row.want)
 			}
+		}
+	})
+}
+
+// A source that fails is read again at a pace, and not without a pause.
+//
+// Requirement: TRUST-006
+func TestASourceThatFailsIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour-time.Second)
+		defer cancel()
+
+		absent := &Keys{source: filepath.Join(t.TempDir(), "absent"), wanted: make(chan struct{}, 1)}
+		attempts := 0
+		absent.Run(ctx, slog.New(slog.NewTextHandler(writer(func() {
+			if attempts++; attempts > int(time.Hour/fetchAgain) {
+				cancel()
+			}
+		}), nil)))
+
+		if attempts != int(time.Hour/fetchAgain) {
+			t.Errorf("%d attempts in an hour", attempts)
 		}
 	})
 }

@@ -160,12 +160,11 @@ func (t *token) verify(keys map[string]crypto.PublicKey, allowed []jose.Signatur
 		return refuseToken(ReasonAlgorithm)
 	}
 
-	key, ok := keys[t.kid]
-	if !ok || t.kid == "" {
+	if t.kid == "" {
 		return refuseToken(ReasonKey)
 	}
 
-	return t.verifyBy(key)
+	return t.verifyBy(keys[t.kid])
 }
 
 // verifyBy checks the signature by one key, which must be one of the token's algorithm.

@@ -198,15 +198,9 @@ func (c *Verifier) Claimed(shown Shown) directory.Identity {
 		text = shown.WIT
 	}
 
-	t, err := parseToken(text)
+	subject, _, err := ClaimsOf(text)
 	if err != nil {
 		return directory.Identity{}
-	}
-
-	subject, _ := t.claims.text("sub")
-	if t.typ == typeAccess {
-		issuer, _ := t.claims.text("iss")
-		subject = "oauth:" + issuer + "#" + subject
 	}
 
 	return identityOrNobody(subject)

@@ -387,9 +387,17 @@ func TestJWTSVIDsAreForReads(t *testing.T) {
 		}
 	}
 
-	off := newDoor(t, func(cfg *Config) { cfg.JWTSVID = false })
+	off := newDoor(t, func(cfg *Config) { cfg.JWTSVID, cfg.WITSVID = false, false })
 	if _, err := off.Verify(Shown{Bearer: off.jwtSVID().text(t)}, time.Now()); Reason(ReasonOf(err)) != ReasonNotTaken {
 		t.Errorf("where they are off: %v", err)
+	}
+
+	wit := off.wit(t)
+	wit.claims["sub"] = "spiffe://alpha.test/agent/ada"
+	shown := off.workloadShown(t, wit.text(t), off.wpt(wit.text(t)))
+
+	if _, err := off.Verify(shown, time.Now()); Reason(ReasonOf(err)) != ReasonIssuer {
+		t.Errorf("a WIT-SVID where they are off: %v", err)
 	}
 }
 
@@ -485,6 +493,13 @@ func TestTheIdentityThatATokenNames(t *testing.T) {
 		if got := d.Claimed(shown).String(); got != want {
 			t.Errorf("the token names %q, want %q", got, want)
 		}
+	}
+
+	nameless := d.jwtSVID()
+	delete(nameless.claims, "sub")
+
+	if _, _, err := ClaimsOf(nameless.text(t)); err == nil {
+		t.Error("a token without sub names its holder")
 	}
 }
 

@@ -233,8 +233,8 @@ func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time
 		return "", exp, refuseToken(ReasonTokenBound)
 	}
 
-	jti, ok := t.claims.text("jti")
-	if !ok || jti == "" || len(jti) > maxJTI {
+	jti, _ = t.claims.text("jti")
+	if jti == "" || len(jti) > maxJTI {
 		return "", exp, refuseToken(ReasonClaims)
 	}
 
