@@ -113,7 +113,6 @@ type socket struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
 	*workloadAPI
 	path   string
-	more   []string // paths of further SVIDs; guarded by mu
 	server *grpc.Server
 	done   chan struct{}
 }
@@ -121,10 +120,10 @@ type socket struct {
 // address is the address of a workload's Workload API, running or not.
 func (s *workloadAPI) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
 
-// serve serves the workload at path until it is closed, with further SVIDs if more has paths.
-func (s *workloadAPI) serve(name, path string, more ...string) *socket {
+// serve serves the workload at path until it is closed.
+func (s *workloadAPI) serve(name, path string) *socket {
 	s.t.Helper()
-	k := &socket{workloadAPI: s, path: path, more: more, server: grpc.NewServer(), done: make(chan struct{})}
+	k := &socket{workloadAPI: s, path: path, server: grpc.NewServer(), done: make(chan struct{})}
 	workload.RegisterSpiffeWorkloadAPIServer(k.server, k)
 	ln, err := net.Listen("unix", filepath.Join(s.dir, name))
 	s.must(err)
@@ -193,20 +192,18 @@ func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 
 	resp := &workload.X509SVIDResponse{FederatedBundles: k.federated}
 
-	for _, path := range append([]string{k.path}, k.more...) {
-		svid, err := k.signer().Issue(path, k.ttl, time.Now())
-		if err != nil {
-			return nil, err
-		}
-
-		key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
-		if err != nil {
-			return nil, err
-		}
-
-		resp.Svids = append(resp.Svids, &workload.X509SVID{SpiffeId: svid.ID.String(),
-			X509Svid: svid.Certificates[0].Raw, X509SvidKey: key, Bundle: k.bundle()})
+	svid, err := k.signer().Issue(k.path, k.ttl, time.Now())
+	if err != nil {
+		return nil, err
 	}
+
+	key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
+	if err != nil {
+		return nil, err
+	}
+
+	resp.Svids = []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw,
+		X509SvidKey: key, Bundle: k.bundle()}}
 
 	if k.spoil != nil {
 		k.spoil(resp)

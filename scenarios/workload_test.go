@@ -358,63 +358,6 @@ func TestWorkloadAPIAway(t *testing.T) {
 	})
 }
 
-// A Workload API provides the gateway's identity beside the node's: the SVID under
-// /roster/gateway/ with the node's name, and tokens of it. Other SVIDs, and those of another
-// path, are not taken for it, and without it there is none.
-//
-// Requirement: AI-017, SEC-009
-func TestWorkloadAPIGivesTheGatewayItsOwnIdentity(t *testing.T) {
-	s := newWorkloadAPI(t, "alpha.test")
-	socket := s.serve("node.sock", "/roster/node/1", "/agent/ada", "/roster/gateway/other", "/roster/gateway/1")
-	bundles := trust.NewBundles()
-
-	w, err := trust.OpenWorkloadAPI(s.address("node.sock"), bundles, func(id spiffeid.ID) bool {
-		return trust.IsNode(id, s.td)
-	})
-	s.must(err)
-
-	ctx, cancel := context.WithCancel(context.Background())
-
-	var wg sync.WaitGroup
-	wg.Go(func() { w.Run(ctx, slog.New(slog.DiscardHandler)) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	node, err := w.Source(t.Context())
-	s.must(err)
-
-	for _, tc := range []struct {
-		more []string
-		want string
-	}{
-		{socket.more, "/roster/gateway/1"},
-		{[]string{"/roster/gateway/other"}, "/roster/gateway/other"},
-		{[]string{"/gateway/1", "/roster/node/2"}, ""},
-	} {
-		before := node.Changed()
-		s.change(func() { socket.more = tc.more })
-		<-before
-
-		gateway := w.Gateway()
-		if gateway == nil {
-			if tc.want != "" {
-				t.Errorf("of %q none is taken", tc.more)
-			}
-
-			continue
-		}
-
-		if id := gateway.SVID().ID; id.Path() != tc.want {
-			t.Errorf("of %q it is %s, want %s", tc.more, id, tc.want)
-		}
-
-		_, _, err := gateway.JWTSVID(t.Context(), "https://agent.test")
-		s.must(err)
-
-		if id := node.SVID().ID; id.Path() != "/roster/node/1" {
-			t.Errorf("the node became %s", id)
-		}
-	}
-}
-
 // Bundles of federated domains come and go with the Workload API, and with them the keys
 // of its JWT-SVIDs, which a node's own source gives for an audience, and of its WIT-SVIDs.
 //
