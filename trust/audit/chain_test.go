@@ -164,6 +164,7 @@ func TestTornLinesAreRepaired(t *testing.T) {
 		"half a line":         `{"time":"2026-01-01T00:00:00Z","phase":"intent","act`,
 		"zeros":               strings.Repeat("\x00", 5000),
 		"no line":             "{}\n",
+		"no end of a line":    `{"time":"2026-01-01T00:00:00Z","phase":"intent","n":7,` + "\x00\n",
 		"blocks out of order": strings.Repeat("\x00", 512) + `on":"x"}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,6 +191,31 @@ func TestTornLinesAreRepaired(t *testing.T) {
 				t.Errorf("the trail doesn't say how much was removed:\n%s", text)
 			}
 		})
+	}
+}
+
+// A file that holds no line, and one that can't be read, are none of a trail: a node that would go on with
+// them would lose what is there.
+//
+// Requirement: SEC-020
+func TestFilesThatAreNoTrailStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	foreign := bytes.Repeat([]byte("x\n"), maxLine+1)
+	must(t, os.WriteFile(path, foreign, 0o600))
+
+	if _, err := Open(path, Options{Size: 1000, Files: 2, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+		t.Error("a file of something else is continued")
+	}
+
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, foreign) {
+		t.Errorf("of %d bytes %d are left: %v", len(foreign), len(got), err)
+	}
+
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path+".1", 0o700))
+
+	if _, err := Open(path, Options{Size: 1000, Files: 2, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+		t.Error("an older part that can't be read counts as none")
 	}
 }
 

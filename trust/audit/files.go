@@ -201,34 +201,32 @@ func lastMember(file *os.File, size int64, name string) (string, error) {
 // that line without its newline; nil if there is none.
 func lastLine(file io.ReaderAt, size int64) (end int64, line []byte, err error) {
 	// A line has at most maxLine bytes, and a torn one of that size may follow the last whole line.
-	room := make([]byte, min(size, 2*maxLine))
-	if _, err := file.ReadAt(room, size-int64(len(room))); err != nil {
+	from := max(0, size-2*maxLine)
+
+	room := make([]byte, size-from)
+	if _, err := file.ReadAt(room, from); err != nil {
 		return 0, nil, err
 	}
 
 	for {
 		at := bytes.LastIndexByte(room, '\n')
-		if at < 0 {
-			return 0, nil, nonEmpty(size > 2*maxLine)
+
+		switch {
+		case at < 0 && from > 0:
+			// There may be whole lines before, which the caller would remove.
+			return 0, nil, fmt.Errorf("the last %d bytes hold no line of an audit log", size-from)
+		case at < 0:
+			return 0, nil, nil
 		}
 
 		line := room[bytes.LastIndexByte(room[:at], '\n')+1 : at]
 		if _, ok := parseLink(line); ok {
-			return size - int64(len(room)-at-1), line, nil
+			return from + int64(at) + 1, line, nil
 		}
 
 		// Blocks that reached the disk before the ones in front of them.
-		size -= int64(len(room) - at)
 		room = room[:at]
 	}
-}
-
-func nonEmpty(wrong bool) error {
-	if wrong {
-		return fmt.Errorf("the last %d bytes hold no line of an audit log", 2*maxLine)
-	}
-
-	return nil
 }
 
 // lastLineOf returns the last line of a file; nil if there is none.
