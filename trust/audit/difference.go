@@ -27,7 +27,7 @@ func DifferenceOf(was, is []byte) *directory.AuditDifference {
 	var added, others lineRoom
 
 	for i, line := range strings.Split(strings.TrimSuffix(string(diff.Diff("", was, "", is)), "\n"), "\n") {
-		if i < diffHead || line == "" {
+		if i < diffHead {
 			continue
 		}
 

@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -322,6 +323,73 @@ func TestAuditWithoutAnAgeKeepsAll(t *testing.T) {
 	})
 }
 
+// No file of a trail is lost: not where a part can't be given its next number, nor the file that is written, however
+// old it is, nor for a line that is larger than a file. A log that is closed begins none.
+//
+// Requirement: TRUST-015, AI-018
+func TestNoFileOfATrailIsLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	must(t, os.WriteFile(path, nil, 0o600))
+	must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-48*time.Hour)))
+
+	a, err := Open(path, Options{Size: 1, Files: 2, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+
+	files := func() string {
+		found, err := filepath.Glob(path + "*")
+		must(t, err)
+
+		intents := ""
+
+		for _, file := range found {
+			info, err := os.Stat(file)
+			must(t, err)
+
+			intents += " " + strings.TrimPrefix(file, path) + ":"
+
+			if info.IsDir() {
+				continue
+			}
+
+			for _, line := range readLog(t, file) {
+				if line.Phase == phaseIntent {
+					intents += line.Action
+				}
+			}
+		}
+
+		return intents
+	}
+
+	write := func(action, want string, fails bool) {
+		t.Helper()
+
+		if err := intend(a, directory.AuditEvent{Action: action}); (err != nil) != fails || files() != want {
+			t.Errorf("%s: %v; there are%s, want%s", action, err, files(), want)
+		}
+	}
+
+	a.expire()
+	write("a", " :a", false)
+	write("b", " :b .1:a", false)
+
+	blocked := filepath.Join(path+".2", "file")
+	must(t, os.MkdirAll(blocked, 0o700))
+	write("c", " :b .1:a .2:", true)
+	must(t, os.RemoveAll(path+".2"))
+	write("d", " :d .1:b", false)
+
+	must(t, a.Close())
+	write("e", " :d .1:b", true)
+
+	a.o.Keep = time.Nanosecond
+	a.expire()
+
+	if got := files(); got != " :d .1:b" {
+		t.Errorf("after the log was closed there are%s", got)
+	}
+}
+
 // Lines go by their age, at start and while the node runs, however few there are: none
 // is kept for longer than one file's part beyond what was asked for.
 //
@@ -388,6 +456,19 @@ func TestAuditKeeps(t *testing.T) {
 
 		if faults := verify(trailText(t, path)); faults != nil {
 			t.Errorf("what the node has removed by age counts as faults: %q", faults)
+		}
+
+		from := uint64(0)
+
+		for text := range strings.Lines(trailText(t, path)) {
+			var line logLine
+			must(t, json.Unmarshal([]byte(text), &line))
+
+			if line.Phase == phaseDropped && (line.Count == 0 || from > 0 && from+line.Count != line.From) {
+				t.Errorf("%d lines were removed between line %d and line %d", line.Count, from, line.From)
+			}
+
+			from = cmp.Or(line.From, from)
 		}
 
 		cancel()
