@@ -136,6 +136,13 @@ func TestFetcherRules(t *testing.T) {
 		t.Errorf("the same in another order: %+v, %v", got, err)
 	}
 
+	// Else a bundle of before that number would be taken afterwards.
+	e.say(gives(200, bundleOf(t, 9, ca.cert, next.cert)))
+
+	if got, err = f.Fetch(t.Context(), beta, at, fresh); err != nil || !got.News {
+		t.Errorf("the same with a higher sequence: %+v, %v", got, err)
+	}
+
 	for hint, want := range map[int64]time.Duration{0: refreshLeast, 1: refreshLeast, 600: 10 * time.Minute,
 		1 << 30: refreshMost} {
 		e.say(gives(200,
