@@ -279,7 +279,6 @@ func (v *verification) readAttestation(text string) error {
 	}
 
 	key := signed.SigningKey{Public: attestation.public, Node: attestation.node, Attestations: []string{text}}
-	v.keysKey = key.KeyID()
 	v.keys = &signed.KeyDocument{Issuer: attestation.node.TrustDomain(), Keys: []signed.SigningKey{key}}
 	v.attested = true
 
