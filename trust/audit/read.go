@@ -156,11 +156,6 @@ type pageReader struct {
 
 // endsBefore reports whether the lines in front of a file are all before those of the page.
 func (p *pageReader) endsBefore(next *os.File) bool {
-	info, err := next.Stat()
-	if err != nil || info.Size() == 0 {
-		return false
-	}
-
 	first, err := firstLine(next)
 
 	return err == nil && first.Number > 0 &&

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,7 +49,20 @@ func TestAProofIsWholeOrItsHash(t *testing.T) {
 
 	// The longest payload that is kept leaves a line that can be read, though each byte of it may need an escape.
 	long := logLine{Phase: phaseApplied, AuditEvent: directory.AuditEvent{Payload: strings.Repeat("\x01", maxPayload)}}
-	if size := len(long.append(nil)); size < 6*maxPayload || size > maxLine-maxProof {
+
+	text := long.append(nil)
+	if size := len(text); size < 6*maxPayload || size > maxLine-maxProof {
 		t.Errorf("such a line has %d bytes", size)
+	}
+
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	must(t, os.WriteFile(path, append(text, "}\n"...), 0o600))
+
+	lines := 0
+
+	must(t, Lines(path, func([]byte) bool { lines++; return true }))
+
+	if lines != 1 {
+		t.Errorf("%d lines of 1 are read", lines)
 	}
 }
