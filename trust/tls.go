@@ -141,7 +141,7 @@ func CheckSVID(chain []*x509.Certificate, bundles *Bundles) error {
 // and whether it presented one. It returns false once the certificate has expired,
 // because a connection may outlive it.
 func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
-	if cs == nil || !cs.HandshakeComplete || len(cs.PeerCertificates) == 0 || !time.Now().Before(Expiry(cs)) {
+	if cs == nil || !cs.HandshakeComplete || !time.Now().Before(Expiry(cs)) {
 		return spiffeid.ID{}, false
 	}
 
