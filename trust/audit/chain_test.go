@@ -200,7 +200,7 @@ func TestTornLinesAreRepaired(t *testing.T) {
 // Requirement: SEC-020
 func TestFilesThatAreNoTrailStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	foreign := bytes.Repeat([]byte("x\n"), maxLine+1)
+	foreign := bytes.Repeat(append(bytes.Repeat([]byte("x"), 1<<16), '\n'), 33) // over 2 MiB, and under 4
 	must(t, os.WriteFile(path, foreign, 0o600))
 
 	if _, err := Open(path, Options{Size: 1000, Files: 2, Logger: slog.New(slog.DiscardHandler)}); err == nil {
