@@ -219,8 +219,7 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 // 4.1.6).
 func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 	var texts []string
-	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 ||
-		len(texts) > certs.MaxChain {
+	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 {
 		return nil, fmt.Errorf("%w: x5c is not a chain", signed.ErrHeader)
 	}
 
