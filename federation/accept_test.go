@@ -161,33 +161,6 @@ func TestRecordsThatAreLate(t *testing.T) {
 	}
 }
 
-// A stream that holds more than may be, as after the bound was lowered, is not kept from
-// holding less.
-func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.Quota = 3 })
-
-		rids := b.origin.registers(3, 600)
-
-		b.pull()
-		b.beta.cfg.Quota = 1
-		b.beta.reopen(t)
-		b.origin.remove(rids[0])
-		b.pull()
-
-		if n := len(b.beta.shown(alpha)); n != 2 {
-			t.Errorf("%d are shown", n)
-		}
-
-		b.origin.register("more", 600)
-
-		o := b.beta.origins.Get(alpha)
-		if err := b.beta.pulls(o, &o.Mesh, b.giver()); protocol.CodeOf(err) != protocol.CodeQuota {
-			t.Errorf("beyond its quota: %v", err)
-		}
-	})
-}
-
 // A page is word of its origin: of where it is, and that it is there.
 //
 // Requirement: MESH-008

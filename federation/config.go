@@ -89,7 +89,6 @@ type Config struct {
 	Panics    *contain.Panics // counts panics on foreign bytes; nil creates a new counter
 	HeadEvery time.Duration   // between heads of one origin; 60 s by default
 	Stretch   Stretch         // of this node's pace; nil is 1
-	Quota     int             // registrations of one origin; 2,000,000 by default
 	// Records and Bytes limit the number and the total size of one origin's records, if its
 	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64
@@ -136,10 +135,6 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.HeadEvery <= 0 {
 		c.HeadEvery = 60 * time.Second
-	}
-
-	if c.Quota <= 0 {
-		c.Quota = 2_000_000
 	}
 
 	return c, nil

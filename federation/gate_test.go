@@ -187,17 +187,13 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 			return s
 		}},
 		"another signature": {protocol.CodeSignature, func(b *bench) string { return flipped(signedWith(nil)(b)) }},
-		"too much": {protocol.CodeQuota, func(b *bench) string {
-			b.origin.register("more", 600)
-			return signedWith(nil)(b)
-		}},
-		"an epoch before": {protocol.CodeEpochOld, signedWith(func(p *signed.Page) { p.Epoch-- })},
-		"of the future":   {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.IssuedAt += 600 })},
-		"a future epoch":  {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.Epoch += 1 << 20 })},
+		"an epoch before":   {protocol.CodeEpochOld, signedWith(func(p *signed.Page) { p.Epoch-- })},
+		"of the future":     {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.IssuedAt += 600 })},
+		"a future epoch":    {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.Epoch += 1 << 20 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, func(c *Config) { c.Quota = 2 })
+				b := newBench(t, nil)
 				lost := newKeyring(alpha, "lost", b.origin)
 				b.origin.listKeys([]string{signed.KeyID(lost.public())}, b.alpha.keys, lost)
 				b.origin.register("one", 600)
@@ -239,7 +235,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 
 		b.origin.register("three", 600)
 
-		if code := take(); code != protocol.CodeQuota {
+		if code := take(); code != protocol.CodeRate {
 			t.Fatalf("beyond its rate: %s", code)
 		}
 
@@ -396,10 +392,6 @@ func refuse(b *bench, code protocol.Code, text string) {
 	logged := b.log.n.Load()
 
 	counts := &b.beta.refusals.BySender
-	if code == protocol.CodeQuota { // is the origin's, whoever brings its pages
-		counts = &b.beta.refusals.ByOrigin
-	}
-
 	counted := counts.Of(alpha)[code]
 	got, err := b.take(alpha, text)
 

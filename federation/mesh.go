@@ -57,6 +57,10 @@ type Mesh struct {
 
 }
 
+// leastEntries is the number of entries of a peer's stream for which there is room at any quota of records. They take
+// about half a gigabyte on disk.
+const leastEntries = 2_000_000
+
 // Open opens the store in cfg.Dir and fills cfg.View from it. It starts no loop and
 // sends nothing; Run does.
 func Open(cfg Config) (*Mesh, error) {
@@ -75,7 +79,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.refusals = &replica.RefusalLog{Log: cfg.Logger}
 	m.replica = &replica.Config{
 		Domain: cfg.Domain, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect, Logger: cfg.Logger,
-		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
+		Panics: cfg.Panics, Records: cfg.Records, Bytes: cfg.Bytes, Entries: leastEntries,
 		SilentAfter: func() time.Duration { return cfg.Stretch.of(replica.SilentAfter) },
 		IsShort:     cfg.isShort,
 		Doubted:     cfg.Doubted,

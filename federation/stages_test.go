@@ -243,14 +243,24 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 // Requirement: MESH-017
 func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.Quota = 2 })
+		p := active(alpha, 1)
+		b := newPeering(t, &p)
 		b.origin.registers(protocol.MaxDigests+1, 3600)
 
+		ended := make(chan struct{})
+
 		b.world.hold = func(r *http.Request, _ func()) bool {
-			if r.URL.Path != protocol.PathPages || r.URL.Query().Get("since") == "0" {
+			switch {
+			case r.URL.Path == protocol.PathRecords: // of the first page
+				<-ended
+				return false
+			case r.URL.Path != protocol.PathPages || r.URL.Query().Get("since") == "0":
 				return false
 			}
 
+			p.State = directory.PeeringTerminated
+			b.beta.reconcile()
+			close(ended)
 			<-r.Context().Done()
 
 			return true
@@ -259,7 +269,7 @@ func TestARefusedPageEndsTheNextRequest(t *testing.T) {
 		began, origin := time.Now(), b.beta.origins.Get(alpha)
 
 		err := b.beta.pulls(origin, &origin.Mesh, b.giver())
-		if took := time.Since(began); protocol.CodeOf(err) != protocol.CodeQuota || took > time.Second {
+		if took := time.Since(began); !errors.Is(err, replica.ErrPeeringEnd) || took > time.Second {
 			t.Errorf("the pull ended after %s: %v", took, err)
 		}
 	})

@@ -13,7 +13,7 @@ type Code string
 // The codes, in the order of the checks.
 const (
 	CodeFormat        Code = "format"         // size, or not a canonical compact JWS
-	CodeRate          Code = "rate"           // sender exceeds its message rate
+	CodeRate          Code = "rate"           // the sender or the origin exceeds its rate
 	CodeHeader        Code = "header"         // not exactly alg, typ and kid
 	CodeJSON          Code = "json"           // not the canonical payload of its type
 	CodeOriginUnknown Code = "origin_unknown" // not an active peer, or a stream that isn't followed
@@ -22,13 +22,13 @@ const (
 	CodeSignature     Code = "signature"
 	CodeDistrusted    Code = "distrusted"  // of a node that other nodes of its domain contradict
 	CodeUnsupported   Code = "unsupported" // of a format, or with a critical extension, of a later release
-	CodeQuota         Code = "quota"       // the origin announces too much
 	CodeEpochOld      Code = "epoch_old"   // of an epoch before the one that is followed
 	CodeFuture        Code = "future"      // issued over a minute from now
 	CodeOld           Code = "old"         // nothing new: ignored, never punished
 	CodeGap           Code = "gap"         // begins above the watermark; missing pages are pulled
 	CodeApplied       Code = "applied"
 	CodeRecord        Code = "record" // a record that does not match its name
+	CodeQuota         Code = "quota"  // a record or an entry that has no room: left out
 
 	// CodeOwnerForeign is for a record that names an identity of the receiver's domain.
 	CodeOwnerForeign Code = "owner_foreign"

@@ -111,7 +111,7 @@ func (o *Origin) Admit(claim Claim) error {
 	cost := float64(claim.Digests)
 	switch {
 	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
-		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: store.ErrQuota}
+		return &protocol.Refusal{Code: protocol.CodeRate, Origin: claim.Issuer, Err: errRate}
 	case claim.Epoch < newest:
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
 	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
@@ -137,23 +137,23 @@ func (o *Origin) Distrusts(kid string) bool {
 // Lacking returns the names of the records to fetch for a page: those that are missing, if the page will
 // be applicable once the stream has reached done. Of a full stream these are records that replace others.
 func (o *Origin) Lacking(page *Page, done Ahead) ([]protocol.RecordName, error) {
-	_, room, apt := o.fits(page, done)
+	_, full, apt := o.fits(page, done)
 	if !apt {
 		return nil, nil
 	}
 
-	return o.Store.Lacking(page.Stream(), page.Digests, room.Full(store.Usage{}), o.Shown.Index.Clock.Now())
+	return o.Store.Lacking(page.Stream(), page.Digests, full, o.Shown.Index.Clock.Now())
 }
 
-// fits reports whether a page will be applicable once its stream has reached done (apt), and the watermark and
-// the room of the stream.
-func (o *Origin) fits(page *Page, done Ahead) (mark uint64, room store.Room, apt bool) {
+// fits reports whether a page will be applicable once its stream has reached done (apt), the watermark of the
+// stream, and whether it has room for no other record or entry.
+func (o *Origin) fits(page *Page, done Ahead) (mark uint64, full, apt bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	feed := o.FeedOf(page.Audience)
 	if page.Epoch < feed.Newest().Id.Epoch && feed.existing(page.Epoch) == nil {
-		return 0, room, false
+		return 0, false, false
 	}
 
 	// A new epoch begins with the page.
@@ -163,7 +163,9 @@ func (o *Origin) fits(page *Page, done Ahead) (mark uint64, room store.Room, apt
 	// During a pull, the page may continue pages of its epoch that are still on their way to the disk.
 	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
 
-	return mark, o.room(st), apt
+	room := o.room(st)
+
+	return mark, room.Full(store.Usage{}) || room.NoEntry(st.State.Live), apt
 }
 
 // Ahead is the position of a stream after the pages under way are applied; zero if no page
@@ -207,7 +209,6 @@ func (o *Origin) acceptPage(ctx context.Context, page *Page,
 		return code, err
 	}
 
-	// The quota is checked inside the transaction: a page is taken whole or not at all.
 	changes, err := o.writePage(ctx, st, page, records)
 	if err != nil {
 		return "", err
@@ -302,13 +303,7 @@ func (o *Origin) writePage(ctx context.Context, st *Stream, page *Page,
 	// The saved state may be newer than on disk, where a write of it failed.
 	fresh := &store.NewPage{
 		Page: page.Page, Text: page.Text, Key: key, VerifiedAt: page.VerifiedAt, Records: records, Room: o.room(st),
-		Entries: uint64(o.Cfg.Quota), Now: o.Shown.Index.Clock.Now(), Saved: o.summary.Load().kept,
-	}
-
-	// A repeated pull doubles the limit, because entries that the origin no longer announces stay
-	// until the end of the pull.
-	if st.RepullSince > 0 {
-		fresh.Entries *= 2
+		Now: o.Shown.Index.Clock.Now(), Saved: o.summary.Load().kept,
 	}
 
 	return span.Get(ctx, span.Store, func() (store.Changes, error) { return o.Store.ApplyPage(st.Id, fresh) })
@@ -336,7 +331,7 @@ func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 	defer o.mu.Unlock()
 
 	before := o.room(st)
-	st.repeat(done, o.Cfg.Quota, o.Shown.Index.Clock.Now())
+	st.repeat(done, o.Cfg.Entries, o.Shown.Index.Clock.Now())
 	after := o.room(st)
 	o.reached.Store(nil)
 
@@ -357,7 +352,8 @@ func (o *Origin) Apply(st *Stream, done store.Changes, page *Page) {
 	}
 }
 
-// noteUnkept counts the records of a transaction that weren't kept, and logs those that the gate refused.
+// noteUnkept counts the records and entries of a transaction that weren't kept, and logs the records that the gate
+// refused.
 func (o *Origin) noteUnkept(effects []store.Effect) {
 	for _, effect := range effects {
 		switch {
@@ -373,7 +369,7 @@ func (o *Origin) noteUnkept(effects []store.Effect) {
 				o.Cfg.Logger.Warn("refused a record", "origin", o.Domain.Name(), "h", effect.Held.H.String(), "err",
 					effect.Refused)
 			}
-		case !effect.Renewed && effect.Held != nil && effect.Held.Record == store.RecordOverQuota:
+		case effect.LeftOut, !effect.Renewed && effect.Held != nil && effect.Held.Record == store.RecordOverQuota:
 			o.Counted(protocol.CodeQuota)
 		}
 	}
@@ -437,6 +433,7 @@ const (
 )
 
 var (
+	errRate   = errors.New("the origin announces faster than its rate")
 	errEpoch  = errors.New("epoch is over")
 	errFuture = errors.New("issued in the future; check the clocks")
 
@@ -515,15 +512,29 @@ const (
 // room returns the room of a stream. The caller holds change or mu.
 func (o *Origin) room(st *Stream) store.Room {
 	all, other := o.Quota(), o.beside(st)
-
-	records := all.Records
-	if records == 0 {
-		records = uint64(o.Cfg.Quota)
-	}
+	records := cmp.Or(all.Records, uint64(o.Cfg.Entries))
 
 	return store.Room{
 		All: all, Each: o.OwnerQuota(),
 		Used: st.Used.Plus(other.Used), Owners: [2]store.Owners{st.Owners, other.Owners},
 		MostMissing: int64(max(leastMissing, records/missingShare)),
+		MostEntries: o.mostEntries(st, all.Records),
 	}
+}
+
+// mostEntries returns how many entries a stream may have at a quota of records; 0 for any. Only the disk bounds the
+// entries of an origin without such a quota.
+func (o *Origin) mostEntries(st *Stream, records uint64) uint64 {
+	if records == 0 {
+		return 0
+	}
+
+	most := max(2*records, uint64(o.Cfg.Entries))
+
+	// Entries that the origin no longer announces stay until the end of a repeated pull.
+	if st.RepullSince > 0 {
+		most *= 2
+	}
+
+	return most
 }

@@ -19,8 +19,11 @@ type Config struct {
 	Dialect        signed.Dialect
 	Logger         *slog.Logger
 	Panics         *contain.Panics
-	Quota          int    // registrations of one origin
 	Records, Bytes uint64 // records of one origin if its peering has no quotas; 0 for any
+
+	// Entries is the number of a stream's entries, without their records, for which there is room at any quota:
+	// those over the quota of records are found again when that is raised.
+	Entries int
 
 	// IsShort reports whether the node is short of memory, so that the records of an origin on disk
 	// are not shown when it starts.

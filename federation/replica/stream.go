@@ -31,7 +31,7 @@ type endedEntry struct {
 }
 
 // repeat repeats the changes of a transaction in memory.
-func (st *Stream) repeat(done store.Changes, quota int, now time.Time) {
+func (st *Stream) repeat(done store.Changes, entries int, now time.Time) {
 	st.State = done.State
 	st.Used = st.Used.Plus(done.Delta)
 	st.Owners.Absorb(done.Owners)
@@ -44,19 +44,19 @@ func (st *Stream) repeat(done store.Changes, quota int, now time.Time) {
 		}
 	}
 
-	st.noteEnds(done.Effects, quota, now)
+	st.noteEnds(done.Effects, entries, now)
 }
 
-// minEnded is the number of ended entries for which a stream has room even if its quota is used up.
+// minEnded is the number of ended entries for which a stream has room whatever the number of its live ones.
 const minEnded = 4096
 
 // noteEnds notes the entries that a page ended before their deadline. A second end of one removes nothing, and is
 // compared all the same. It isn't on disk, so ends that were unconfirmed when this node stopped are not compared.
 //
-// Ended entries take the room of the quota that live ones leave, so ends by themselves never exceed it, however many
+// Ended entries take the room that live ones leave, so ends by themselves never exceed it, however many
 // an invented one is hidden among. If new entries take that room, ends beyond minEnded are not compared.
-func (st *Stream) noteEnds(effects []store.Effect, quota int, now time.Time) {
-	most := max(minEnded, quota-int(st.State.Live))
+func (st *Stream) noteEnds(effects []store.Effect, entries int, now time.Time) {
+	most := max(minEnded, entries-int(st.State.Live))
 
 	for _, e := range effects {
 		if e.Digest.Live() {

@@ -30,3 +30,22 @@ func TestManyEndsHideNone(t *testing.T) {
 		}
 	}
 }
+
+// A stream has entries for twice its origin's quota of records, so that a higher quota finds what a lower one left out.
+//
+// Requirement: MESH-026
+func TestEntriesAreBoundedByTheQuotaOfRecords(t *testing.T) {
+	origin := &Origin{Deps: Deps{Cfg: &Config{Entries: 100}}}
+
+	for _, c := range []struct{ records, repullSince, most uint64 }{
+		{records: 0, most: 0},
+		{records: 3, most: 100},
+		{records: 3, repullSince: 1, most: 200},
+		{records: 80, most: 160},
+		{records: 80, repullSince: 1, most: 320},
+	} {
+		if most := origin.mostEntries(&Stream{RepullSince: c.repullSince}, c.records); most != c.most {
+			t.Errorf("%d records and a pull since %d: %d entries, want %d", c.records, c.repullSince, most, c.most)
+		}
+	}
+}

@@ -124,6 +124,7 @@ func (m *streamModel) room() Room {
 		Used:        used.Plus(neighbour),
 		Owners:      [2]Owners{owners, {ownerOf(directorytest.Ada): {neighbour.Records, neighbour.Bytes}}},
 		MostMissing: rapid.Int64Range(1, 3).Draw(m.T, "most missing"),
+		MostEntries: rapid.Uint64Range(0, 5).Draw(m.T, "entries"),
 	}
 }
 
@@ -221,9 +222,7 @@ func (m *streamModel) some(f func(directory.RID)) []directory.RID {
 func (m *streamModel) page() {
 	page := &NewPage{Page: &signed.Page{From: m.watermark, To: m.watermark}, Text: "page", Key: directory.Hash{9},
 		VerifiedAt: time.UnixMilli(m.now), Records: map[directory.RID]Arrival{}, Room: m.room(),
-		Entries: rapid.Uint64Range(2, 7).Draw(m.T, "entries"), Now: time.Unix(m.now, 0)}
-
-	before := maps.Clone(m.entries)
+		Now: time.Unix(m.now, 0)}
 
 	var want []Effect
 
@@ -253,17 +252,6 @@ func (m *streamModel) page() {
 	})
 
 	changes, err := m.store.ApplyPage(meshOfAlpha, page)
-
-	if live := len(m.entries); uint64(live) > page.Entries && live > len(before) {
-		if !errors.Is(err, ErrQuota) {
-			m.Fatalf("%d entries of %d: %v", live, page.Entries, err)
-		}
-
-		m.entries = before
-
-		return
-	}
-
 	m.watermark = page.To
 	m.apply(changes, err)
 	m.effects(changes.Effects, want)
@@ -282,6 +270,10 @@ func (m *streamModel) digest(page *NewPage, digest signed.Digest) Effect {
 	if !digest.Live() || digest.Deadline+int64(directory.Skew.Seconds()) <= m.now {
 		delete(m.entries, rid)
 		return Effect{Ended: old.digest.Deadline}
+	}
+
+	if !known && !fits(page.Room.MostEntries, int64(len(m.entries)), 1) {
+		return Effect{LeftOut: true}
 	}
 
 	came, here := page.Records[rid]
@@ -379,7 +371,7 @@ func (m *streamModel) effects(got, want []Effect) {
 
 	for i, effect := range got {
 		if (effect.Held == nil) != (want[i].Held == nil) || effect.Renewed != want[i].Renewed ||
-			effect.Entry != want[i].Entry || effect.Ended != want[i].Ended ||
+			effect.Entry != want[i].Entry || effect.Ended != want[i].Ended || effect.LeftOut != want[i].LeftOut ||
 			!errors.Is(effect.Refused, want[i].Refused) ||
 			effect.Missing() != (effect.Held != nil && m.entries[effect.Digest.RID].record == RecordMissing) {
 			m.Fatalf("got %+v; want %+v", effect, want[i])

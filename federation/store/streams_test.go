@@ -48,7 +48,7 @@ func bring(t *testing.T, s *Store, id StreamID, rid directory.RID, name protocol
 	digest := signed.Digest{RID: rid, Revision: from + 1, Op: signed.OpPut, H: name.H, M: name.M,
 		Deadline: directorytest.Noon}
 	_, err = s.ApplyPage(id, &NewPage{Page: &signed.Page{From: from, To: from + 1, Digests: []signed.Digest{digest}},
-		Key: key, Text: jws, Entries: 100, Room: Room{MostMissing: 100},
+		Key: key, Text: jws, Room: Room{MostMissing: 100},
 		Records: map[directory.RID]Arrival{rid: {Asked: name, Stored: record.Stored(name)}}})
 	must(t, err)
 }
@@ -84,7 +84,7 @@ func TestWhatIsRemovedIsGoneFromDisk(t *testing.T) {
 			record := Record{Payload: []byte("another")}
 			renamed := protocol.RecordName{H: directory.Hash{1}}
 			_, err := s.ApplyPage(meshOfAlpha, &NewPage{Page: &signed.Page{From: 1, To: 2, Digests: []signed.Digest{
-				{RID: rid, Revision: 2, Op: signed.OpPut, H: renamed.H, Deadline: directorytest.Noon}}}, Entries: 10,
+				{RID: rid, Revision: 2, Op: signed.OpPut, H: renamed.H, Deadline: directorytest.Noon}}},
 				Records: map[directory.RID]Arrival{rid: {Asked: renamed, Stored: record.Stored(renamed)}}})
 
 			return err
@@ -452,7 +452,7 @@ func TestAChangeOfTheConfirmedPartIsConfirmedAgain(t *testing.T) {
 		must(t, err)
 
 		_, err = s.ApplyPage(meshOfAlpha, &NewPage{Page: &signed.Page{From: 1, To: 5,
-			Digests: []signed.Digest{c.digest}}, Entries: 9, Now: time.Unix(directorytest.Noon-100, 0)})
+			Digests: []signed.Digest{c.digest}}, Now: time.Unix(directorytest.Noon-100, 0)})
 		must(t, err)
 		must(t, s.Read(meshOfAlpha, func(tx *Tx) error {
 			if got := tx.Confirmed(); got != c.want {

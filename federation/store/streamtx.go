@@ -83,6 +83,7 @@ type Effect struct {
 	Held    *Entry           // as stored; nil if it was removed
 	Renewed bool             // Held has the record that it had before
 	Entry   *directory.Entry // of the record that came; nil if there is none to show
+	LeftOut bool             // the stream has no room for the entry
 	Refused error            // by the record gate
 	Ended   int64            // deadline of the entry that was removed; 0 if there was none
 }
@@ -110,17 +111,14 @@ type NewPage struct {
 	VerifiedAt time.Time
 	Records    map[directory.RID]Arrival // that were fetched for it
 	Room       Room
-	Entries    uint64    // the most that the stream may have
 	Now        time.Time // by the origin's clock
 	Saved      Origin    // is written with the page; Now is its floor
 }
 
-// ApplyPage writes a page in one transaction, so that it is accepted whole or not at all. The page
-// continues the stream.
+// ApplyPage writes a page in one transaction. The page continues the stream. It is applied whatever the quotas
+// are: they leave out records and entries.
 func (s *Store) ApplyPage(id StreamID, page *NewPage) (Changes, error) {
 	return s.change(id, func(t *Tx) (effects []Effect, err error) {
-		before := t.State.Live
-
 		for _, digest := range page.Digests {
 			effect, err := t.applyDigest(page, digest)
 			if err != nil {
@@ -128,12 +126,6 @@ func (s *Store) ApplyPage(id StreamID, page *NewPage) (Changes, error) {
 			}
 
 			effects = append(effects, effect)
-		}
-
-		// A page that adds no entry passes even over the limit. Otherwise no removal could arrive after the
-		// limit was lowered.
-		if t.State.Live > page.Entries && t.State.Live > before {
-			return nil, &protocol.Refusal{Code: protocol.CodeQuota, Origin: id.Origin, Err: ErrQuota}
 		}
 
 		t.State.Watermark = page.To
@@ -157,6 +149,11 @@ func (t *Tx) applyDigest(page *NewPage, digest signed.Digest) (Effect, error) {
 	}
 
 	freed := !digest.Live() || Freed(digest.Deadline, page.Now)
+
+	// Such an entry comes with its next renewal, or with the next pull from the beginning, if there is room.
+	if old == nil && !freed && page.Room.NoEntry(t.State.Live) {
+		return Effect{Digest: digest, LeftOut: true}, nil
+	}
 
 	// Most such digests are known: a gossiped page repeats those of pages before it. An origin may still announce
 	// an entry that this node has freed. Any other digest changes a part of the stream that a second node has
@@ -277,17 +274,21 @@ func (q Quota) Fits(used, added Usage) bool {
 	return room(q.Records, used.Records, added.Records) && room(q.Bytes, used.Bytes, added.Bytes)
 }
 
-// A Room is what the quotas of an origin leave. An entry is accepted with its page, because a refused page
+// A Room is what the quotas of an origin leave. A page is never refused for a quota, because a refused page
 // would block all pages behind it. A record is counted on arrival, because its owner and size are unknown
 // before. A record that exceeds a quota isn't kept; it is requested again when there is room.
 //
-// Each method takes the changes since.
+// The other methods take the changes since.
 type Room struct {
 	All, Each   Quota     // of all records, and of those of each owner
 	Used        Usage     // by the streams that count together
 	Owners      [2]Owners // of these streams
 	MostMissing int64     // records
+	MostEntries uint64    // of the stream; 0 is no bound
 }
+
+// NoEntry reports whether a stream that has so many entries has room for no other.
+func (r *Room) NoEntry(live uint64) bool { return r.MostEntries > 0 && live >= r.MostEntries }
 
 // Full reports whether nothing can be added.
 func (r *Room) Full(delta Usage) bool { return !r.Fits(delta, Usage{Records: 1, Bytes: 1}) }
@@ -304,9 +305,6 @@ func (r *Room) OwnerFits(key OwnerKey, delta Owners, added Usage) bool {
 
 	return r.Each.Fits(used.Usage(), added)
 }
-
-// ErrQuota means that an origin announces more than its quota.
-var ErrQuota = errors.New("origin exceeds its announcement quota")
 
 // changeEach runs f on the entries of registrations in one transaction; they are nil if the stream lacks them.
 // f returns nil if it changes nothing.
