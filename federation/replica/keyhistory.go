@@ -96,9 +96,12 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 }
 
 // superseded returns the earlier documents to keep when doc becomes the newest: for each key
-// that doc doesn't mention any more, the newest document that listed it. It returns
-// ErrKeysPace if there is no room and no document may be dropped yet. If there is no room, it
-// drops the documents without a certified key. The caller holds change.
+// that doc doesn't mention any more, the newest document that listed it. If there is no room, the
+// oldest are dropped; it returns ErrKeysPace if they are too young for that. The caller holds change.
+//
+// Documents without a certified key have a room of their own. Otherwise a thief of an authority could
+// fill the only one, and the origin's true document would have to wait after the authority was dropped.
+// It is twice as large, because the thief's newest document joins those that filled the other.
 func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]keyDocument,
 	error) {
 	old := kh.documents()
@@ -108,7 +111,8 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 
 	var kept []keyDocument
 
-	covered, size := map[string]bool{}, 0
+	covered := map[string]bool{}
+
 	for _, document := range old {
 		needed := false
 		for _, k := range document.doc.Keys {
@@ -119,33 +123,41 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 		}
 
 		if needed {
-			kept, size = append(kept, document), size+len(document.text)
+			kept = append(kept, document)
 		}
 	}
 
-	if len(kept) > MaxPast || size > maxPastSize {
-		kept = slices.DeleteFunc(kept, func(d keyDocument) bool { return !slices.ContainsFunc(d.doc.Keys, certified) })
-		size = sizeOf(kept)
-	}
+	trusted, others := pastRoom{MaxPast, maxPastSize}, pastRoom{2 * MaxPast, 2 * maxPastSize}
+	young := false
 
-	for len(kept) > MaxPast || size > maxPastSize {
-		oldest := kept[len(kept)-1]
-		if time.Since(oldest.until) < PastFor {
-			return nil, ErrKeysPace
+	kept = slices.DeleteFunc(kept, func(document keyDocument) bool {
+		room := &trusted
+		if !slices.ContainsFunc(document.doc.Keys, certified) {
+			room = &others
 		}
 
-		kept, size = kept[:len(kept)-1], size-len(oldest.text)
+		full := !room.take(document)
+		young = young || full && time.Since(document.until) < PastFor
+
+		return full
+	})
+
+	if young {
+		return nil, ErrKeysPace
 	}
 
 	return kept, nil
 }
 
-func sizeOf(documents []keyDocument) (size int) {
-	for _, document := range documents {
-		size += len(document.text)
-	}
+// A pastRoom is what is left of the room for earlier documents.
+type pastRoom struct{ documents, size int }
 
-	return size
+// take takes the room of a document, and reports whether there was so much.
+func (r *pastRoom) take(document keyDocument) bool {
+	r.documents--
+	r.size -= len(document.text)
+
+	return r.documents >= 0 && r.size >= 0
 }
 
 // A keyDocument is a key document that is or was an origin's newest.
