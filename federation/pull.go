@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -345,35 +343,28 @@ func (fl *follower) repull(ctx context.Context, origin *replica.Origin, feed *re
 			return errGap
 		}
 
-		var verified verifiedMessage
-
-		err = fl.cfg.Panics.Run(contain.Page, func() (err error) {
-			verified, err = fl.receiver.verify(replica.Sender{Domain: node.Domain}, signed.TypePage, text)
-			return err
-		})
-		if err != nil {
-			return fl.receiver.refuse(replica.Sender{Domain: node.Domain}, text, err)
+		received := fl.receiver.receive(ctx, replica.Sender{Domain: node.Domain}, node, text, replica.Ahead{})
+		if received.err != nil {
+			return received.err
 		}
 
-		page := verified.page
-
-		if page.From != since || page.Audience != feed.Aud || page.Epoch != st.Id.Epoch {
+		if received.From != since || received.Audience != feed.Aud || received.Epoch != st.Id.Epoch {
 			return errGap
 		}
 
-		if page.To > origin.Since(feed) { // new to the stream as well
-			if _, _, err := fl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text); err != nil {
-				return err
+		if received.To > origin.Since(feed) { // new to the stream as well
+			if fl.receiver.finish(ctx, &received); received.err != nil {
+				return received.err
 			}
 		}
 
-		if weighs += linkWeight + store.Weight(page.Page); weighs > most {
+		if weighs += linkWeight + store.Weight(received.Page.Page); weighs > most {
 			return errLonger
 		}
 
-		since = page.To
+		since = received.To
 
-		done, err := origin.Link(st, page)
+		done, err := origin.Link(st, received.Page)
 		if done || err != nil {
 			return err
 		}

@@ -37,11 +37,17 @@ type receiver struct {
 func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (*replica.Page, protocol.Code, error) {
 	received := rc.receive(ctx, from, giver, text, replica.Ahead{})
-	rc.prefetch(ctx, &received)
-	rc.open(ctx, &received)
-	code := received.accept(ctx)
+	code := rc.finish(ctx, &received)
 
 	return received.Page, code, received.err
+}
+
+// finish takes the steps of a page after the first.
+func (rc *receiver) finish(ctx context.Context, received *receivedPage) protocol.Code {
+	rc.prefetch(ctx, received)
+	rc.open(ctx, received)
+
+	return received.accept(ctx)
 }
 
 // A receivedPage is a page on its way, with the results of its steps, or the error that ended it: later

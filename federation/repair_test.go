@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -175,6 +176,36 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 			if n := links(); n != 1 || o.Mesh.Cur.State.Listed != agents {
 				t.Fatalf("%d links that list %d", n, o.Mesh.Cur.State.Listed)
 			}
+		}
+	})
+}
+
+// A page of a chain that is pulled anew is compared with what was accepted, as any other.
+//
+// Requirement: MESH-022
+func TestAChainThatIsPulledAnewIsCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		court := new(bailiff)
+		b := newBench(t, func(c *Config) { c.Verifier = court })
+		b.origin.registers(3, 6000)
+		b.pull()
+
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path != protocol.PathPages {
+				return body
+			}
+
+			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Digests[1].Deadline++ }))
+			must(t, err)
+
+			return []byte(text)
+		}
+
+		o := b.beta.origins.Get(alpha)
+		must(t, b.beta.follower.repull(t.Context(), o, &o.Mesh, o.Mesh.Cur, b.giver(), 1<<20))
+
+		if len(court.accused) != 1 {
+			t.Errorf("%d accusations", len(court.accused))
 		}
 	})
 }
