@@ -225,7 +225,8 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 
 			return code
 		}
-		b.beta.origins.Get(alpha).Announced.AllowN(time.Now(), replica.OriginBurst-2)
+		announced := b.beta.origins.Get(alpha).Announced
+		announced.AllowN(time.Now(), announced.Burst()-2)
 		b.origin.register("one", 600)
 		b.origin.register("two", 600)
 

@@ -373,7 +373,7 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 		time.Sleep(2 * replica.KeysEvery)
 		synctest.Wait()
 
-		if n := *asked - before; n > replica.IssueBurst+seconds+2 {
+		if n := *asked - before; n > b.beta.origins.Get(alpha).Contacts.Issuing.Burst()+seconds+2 {
 			t.Errorf("it was asked for %d times", n)
 		}
 

@@ -10,7 +10,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
-	"github.com/roster-mesh/roster/federation/store"
 )
 
 // ruled opens a bench whose import rules can be set.
@@ -228,20 +227,6 @@ func TestALifetimeCapClips(t *testing.T) {
 		if is[short].ExpiresAt != was[short].ExpiresAt || is[long].ExpiresAt != was[long].ExpiresAt-5900*1000 {
 			t.Errorf("short %d and %d, long %d and %d", was[short].ExpiresAt, is[short].ExpiresAt, was[long].ExpiresAt,
 				is[long].ExpiresAt)
-		}
-
-		h := store.Entry{Deadline: 10_000, Lifetime: 1, CheckedAt: 2_000_000}
-		if x := replica.ClippedDeadline(&h, 100); x != 2100 { // it was not set in the future
-			t.Errorf("a deadline of an origin that lies: %d", x)
-		}
-
-		if x := replica.ClippedDeadline(&h, 1<<31); x != 10_000 {
-			t.Errorf("a high cap: %d", x)
-		}
-
-		h.Lifetime = 9_000
-		if x := replica.ClippedDeadline(&h, 100); x != 1100 { // whoever hears of it late has it no longer
-			t.Errorf("a deadline that was set long ago: %d", x)
 		}
 
 		set(directory.PeerRules{})

@@ -429,7 +429,7 @@ const future = 60 * time.Second
 // The rate of an origin's digests (rule G6).
 const (
 	originRate  = 20_000 // a second
-	OriginBurst = 200_000
+	originBurst = 200_000
 )
 
 var (

@@ -232,5 +232,5 @@ func (ct *contacts) PutOff() (due bool) {
 
 const (
 	KeysEvery  = time.Second // pulls of keys that a pushed message, or a subscription, may cause
-	IssueBurst = 8           // of those that subscriptions cause
+	issueBurst = 8           // of those that subscriptions cause
 )

@@ -12,7 +12,7 @@ import (
 
 // Contradicted returns the page of the chain that differs from p on the same registration
 // and revision (evidence E1), or "". Digests after the stream's watermark can't be compared;
-// those are nearly all. It stops without a result when ComparePace is exhausted.
+// those are nearly all. It stops without a result when comparePace is exhausted.
 func (o *Origin) Contradicted(p *Page) (other string, err error) {
 	err = o.Store.Read(p.Stream(), func(t *store.Tx) error {
 		var page comparedPage
@@ -32,11 +32,11 @@ func (o *Origin) Contradicted(p *Page) (other string, err error) {
 			}
 
 			if digest.Revision > page.to {
-				if !o.ComparePace.Allow() {
+				if !o.comparePace.Allow() {
 					return nil
 				}
 
-				if page, err = ChainedPage(t, o.Cfg.Dialect, digest.Revision); err != nil {
+				if page, err = chainedPage(t, o.Cfg.Dialect, digest.Revision); err != nil {
 					return err
 				}
 			}
@@ -60,8 +60,8 @@ type comparedPage struct {
 	digests map[directory.RID]signed.Digest
 }
 
-// ChainedPage returns the page of the chain that contains revision r.
-func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
+// chainedPage returns the page of the chain that contains revision r.
+func chainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
 	stored, to, err := t.PageOf(r)
 	if err != nil || stored == nil {
 		return comparedPage{to: math.MaxUint64}, err // nothing later either

@@ -346,7 +346,7 @@ func (o *Origin) noteDistrust(node Doubtful) {
 func (o *Origin) doubtful(now time.Time) []Doubtful {
 	all := o.Doubts.list(now)
 
-	for _, node := range o.KeyDoubts.list(now) {
+	for _, node := range o.keyDoubts.list(now) {
 		if !slices.ContainsFunc(all, func(other Doubtful) bool { return other.Node == node.Node }) {
 			all = append(all, node)
 		}

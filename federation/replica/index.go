@@ -77,7 +77,7 @@ func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, h
 func (sx *shownIndex) extend(entry *directory.Entry, held *store.Entry) {
 	entry.Revision = held.Revision
 	entry.Lifetime = held.Lifetime
-	entry.ExpiresAt = ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime) * 1000
+	entry.ExpiresAt = clippedDeadline(held, sx.peering.Load().Import.MaxLifetime) * 1000
 	entry.Received.CheckedAt = held.CheckedAt
 
 	key := sx.lastKey.Load()
@@ -89,10 +89,10 @@ func (sx *shownIndex) extend(entry *directory.Entry, held *store.Entry) {
 	entry.Received.Key = key.text
 }
 
-// ClippedDeadline is the deadline of a record, clipped to the longest lifetime that the
+// clippedDeadline is the deadline of a record, clipped to the longest lifetime that the
 // peering allows. The origin's word on when the deadline was set is taken if that time
 // has passed.
-func ClippedDeadline(held *store.Entry, most uint32) int64 {
+func clippedDeadline(held *store.Entry, most uint32) int64 {
 	if most == 0 {
 		return held.Deadline
 	}
@@ -203,7 +203,7 @@ func (sx *shownIndex) shows(st *Stream, rid directory.RID, held *store.Entry) bo
 
 	return ok && e.Received.H == held.H && e.Received.M == held.M &&
 		e.Received.Private == (st.Id.Audience != directory.Mesh) &&
-		e.ExpiresAt == ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime)*1000
+		e.ExpiresAt == clippedDeadline(held, sx.peering.Load().Import.MaxLifetime)*1000
 }
 
 // better reports whether entry is to be shown rather than b. Deadlines don't count, because

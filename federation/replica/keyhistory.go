@@ -97,7 +97,7 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 
 // superseded returns the earlier documents to keep when doc becomes the newest: for each key
 // that doc doesn't mention any more, the newest document that listed it. If there is no room, the
-// oldest are dropped; it returns ErrKeysPace if they are too young for that. The caller holds change.
+// oldest are dropped; it returns errKeysPace if they are too young for that. The caller holds change.
 //
 // Documents without a certified key have a room of their own. Otherwise a thief of an authority could
 // fill the only one, and the origin's true document would have to wait after the authority was dropped.
@@ -127,7 +127,7 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 		}
 	}
 
-	trusted, others := pastRoom{MaxPast, maxPastSize}, pastRoom{2 * MaxPast, 2 * maxPastSize}
+	trusted, others := pastRoom{maxPast, maxPastSize}, pastRoom{2 * maxPast, 2 * maxPastSize}
 	young := false
 
 	kept = slices.DeleteFunc(kept, func(document keyDocument) bool {
@@ -137,13 +137,13 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.
 		}
 
 		full := !room.take(document)
-		young = young || full && time.Since(document.until) < PastFor
+		young = young || full && time.Since(document.until) < pastFor
 
 		return full
 	})
 
 	if young {
-		return nil, ErrKeysPace
+		return nil, errKeysPace
 	}
 
 	return kept, nil
@@ -185,13 +185,13 @@ func ParseKeys(text string) *signed.KeyDocument {
 // The bounds of an origin's earlier key documents. A page is proven to others by a document
 // that lists its key. Without earlier documents, an origin could escape evidence by changing
 // its key (federation.md, "Evidence"). If there is no room, a document that was the newest
-// within PastFor isn't dropped; the origin has to wait. A revoked key needs no document,
+// within pastFor isn't dropped; the origin has to wait. A revoked key needs no document,
 // because its signatures are invalid, so no revocation has to wait.
 const (
-	MaxPast     = 64
+	maxPast     = 64
 	maxPastSize = 8 << 20 // bytes of all of them
-	PastFor     = time.Hour
+	pastFor     = time.Hour
 )
 
-var ErrKeysPace = errors.New("the origin drops keys faster than their signatures can be compared; it must revoke " +
+var errKeysPace = errors.New("the origin drops keys faster than their signatures can be compared; it must revoke " +
 	"them or wait")

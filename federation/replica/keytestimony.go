@@ -27,7 +27,7 @@ func (o *Origin) UnconfirmedKeys() (issued statedPosition, is bool) {
 
 	issued = statedPosition{protocol.Issue(doc), o.signerOf(text), doubtKeys}
 
-	return issued, !o.KeyDoubts.attested(issued.by.node, issued.Position)
+	return issued, !o.keyDoubts.attested(issued.by.node, issued.Position)
 }
 
 // HearKeys compares the adopted key document with those of the origin's other nodes, and reports whether
@@ -44,7 +44,7 @@ func (o *Origin) HearKeys(issued statedPosition, all []KeyTestimony, now time.Ti
 
 	found, reached := issued.compare(issues)
 
-	distrusted, from, is := o.KeyDoubts.weigh(found, issues, now)
+	distrusted, from, is := o.keyDoubts.weigh(found, issues, now)
 	if !is {
 		return reached, nil
 	}
@@ -75,7 +75,7 @@ func (o *Origin) replaceKeys(distrusted Doubtful, from directory.Position, all [
 	}
 
 	o.noteDistrust(distrusted)
-	o.KeyDoubts.distrust(distrusted)
+	o.keyDoubts.distrust(distrusted)
 
 	// The false document may have revoked keys of honest nodes.
 	o.Keys.setRevoked(nil)

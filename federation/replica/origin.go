@@ -29,9 +29,9 @@ type Origin struct {
 	Theirs   standings
 	Keys     keyHistory
 	Doubts   doubts
-	// KeyDoubts are about key documents. They are compared by a question of their own, so they have no part
+	// keyDoubts are about key documents. They are compared by a question of their own, so they have no part
 	// in the rounds of Doubts.
-	KeyDoubts doubts
+	keyDoubts doubts
 	Mailbox   mailbox
 	Loops     loops
 	Ask       chan struct{} // a reader waits for a head
@@ -39,7 +39,7 @@ type Origin struct {
 	Kick      chan struct{} // has an item if a record is missing
 
 	Announced   *rate.Limiter // digests
-	ComparePace *rate.Limiter // pages of a chain that are read to compare
+	comparePace *rate.Limiter // pages of a chain that are read to compare
 	repulls     *rate.Limiter // searches for pages signed by revoked keys
 
 	Again atomic.Bool // it may have been a peer before: evidence of that time isn't judged yet
@@ -114,8 +114,8 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		Ask:         make(chan struct{}, 1),
 		Pull:        make(chan struct{}, 1),
 		Kick:        make(chan struct{}, 1),
-		Announced:   rate.NewLimiter(originRate, OriginBurst),
-		ComparePace: rate.NewLimiter(compareRate, compareBurst),
+		Announced:   rate.NewLimiter(originRate, originBurst),
+		comparePace: rate.NewLimiter(compareRate, compareBurst),
 		repulls:     rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
 		change:      newChangeLock(),
 	}
@@ -126,7 +126,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		domain:    td,
 		audiences: [2]directory.Audience{directory.Mesh, own},
 		peering:   &origin.Peering,
-		Issuing:   rate.NewLimiter(rate.Every(KeysEvery), IssueBurst),
+		Issuing:   rate.NewLimiter(rate.Every(KeysEvery), issueBurst),
 		Following: make(chan struct{}, 1),
 		turns:     map[directory.Audience]turn{},
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // Of two heads of one state the one that was signed later is newer. A relay that repeats an
@@ -28,6 +29,25 @@ func TestAHeadSignedEarlierIsOlder(t *testing.T) {
 	} {
 		if newerHead(&tc.head, last) != tc.newer {
 			t.Errorf("a head %s is newer: %t, want %t", name, !tc.newer, tc.newer)
+		}
+	}
+}
+
+// A cap clips a deadline by the time at which the record came, if the origin's word is that it was set later.
+//
+// Requirement: MESH-007
+func TestACapIsCountedFromTheEarlierTime(t *testing.T) {
+	for _, c := range []struct {
+		lifetime, most uint32
+		want           int64
+	}{
+		{lifetime: 1, most: 100, want: 2100},       // it was not set in the future
+		{lifetime: 1, most: 1 << 31, want: 10_000}, // a high cap
+		{lifetime: 9000, most: 100, want: 1100},    // a node that learns it late has it no longer
+	} {
+		held := &store.Entry{Deadline: 10_000, Lifetime: c.lifetime, CheckedAt: 2_000_000}
+		if got := clippedDeadline(held, c.most); got != c.want {
+			t.Errorf("a lifetime of %d s is clipped by %d s to %d, want %d", c.lifetime, c.most, got, c.want)
 		}
 	}
 }
