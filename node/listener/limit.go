@@ -3,7 +3,9 @@ package listener
 import (
 	"crypto/tls"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -19,7 +21,8 @@ type Limit struct {
 	// a sixteenth of Max.
 	PerAddress int
 	// Paced bounds how many connections without a certificate one address opens: in openedWindow seconds
-	// as many as it may have at once. All connections must be TLS.
+	// as many as it may have at once; and how many handshakes use a processor at a time. All connections
+	// must be TLS.
 	Paced     bool
 	OwnDomain string
 	Operator  func(id string) bool // see limit.SharesConfig
@@ -45,6 +48,8 @@ func (l Limit) Listen(ln net.Listener) net.Listener {
 // which an address has an eighth. If that is full, the oldest connection is closed for the
 // new one, so that silent clients can't block it.
 //
+// Paced handshakes also wait for each other; see handshakes.go.
+//
 // A connection that finds no place is closed at once, and so is one of an address that opened too
 // many without a certificate: a handshake costs half a millisecond of a processor.
 type connLimiter struct {
@@ -53,6 +58,8 @@ type connLimiter struct {
 	conns  *limit.Shares
 	opened *limit.Rates[string] // connections without a certificate, by address and network
 	pace   limit.Rate           // of opened, of one address; a network has twice that
+
+	handshakes chan struct{} // slots of handshakes that use a processor, if they are paced
 
 	mu      sync.Mutex // guards the rest, and the places of all connections
 	pending queue
@@ -83,6 +90,8 @@ func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 		config:   config,
 		conns:    limit.NewShares(conns),
 		opened:   limit.NewRates[string](maxOpeners),
+		// At least half of the processors are left to requests.
+		handshakes: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		pace: limit.Rate{
 			PerSecond: float64(max(minOpened, conns.Address)) / openedWindow,
 			Burst:     int(max(minOpened, conns.Address)),
@@ -173,6 +182,9 @@ type limitedConn struct {
 	limiter *connLimiter
 	from    limit.Caller // the address
 
+	settled atomic.Bool // its handshake is done
+	working atomic.Bool // it has a slot of handshakes
+
 	// Guarded by the limiter's lock.
 	client    limit.Caller // who has shown a certificate; the address before
 	leaveIdle func()       // gives its place among the idle ones back; nil if it has none
@@ -192,6 +204,8 @@ func (c *limitedConn) giveBack() {
 // HandshakeDone takes the state of a connection after its handshake, and gives it a place of its client. A pending
 // connection without such a place is closed. It is called once for a connection with a certificate.
 func (c *limitedConn) HandshakeDone(state *tls.ConnectionState) {
+	c.settle()
+
 	client := c.from
 	if id, ok := trust.PeerID(state); ok {
 		client = c.limiter.clientOf(id)
@@ -283,6 +297,7 @@ func (c *limitedConn) timeout() {
 
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
+	c.endStep()
 	c.limiter.remove(c)
 
 	return c.Conn.Close()

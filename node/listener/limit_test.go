@@ -26,6 +26,7 @@ type besieged struct {
 	*testing.T
 	ca      *trust.CA
 	addr    string
+	limiter *connLimiter
 	refused atomic.Int64
 }
 
@@ -47,10 +48,14 @@ func besiege(t *testing.T) *besieged {
 	must(t, err)
 
 	b.addr = inner.Addr().String()
+	config := limited(64, func() { b.refused.Add(1) })
+	config.Paced = true
+	b.limiter = newConnLimiter(inner, config)
+
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.ServeTLS(limited(64, func() { b.refused.Add(1) }).Listen(inner), "", "")
+		_ = s.ServeTLS(b.limiter, "", "")
 	}()
 	t.Cleanup(func() {
 		_ = s.Close()

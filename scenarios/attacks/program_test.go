@@ -23,6 +23,15 @@ var programPath string // of the real binary
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	if task := os.Getenv(operatorVariable); task != "" {
+		if err := runOperator(task); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+
+		return 0
+	}
+
 	remove, err := launch.Isolate()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

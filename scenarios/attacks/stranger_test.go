@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -332,55 +331,6 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 
 		return nil
 	})
-}
-
-// operatorWaits is how long the operator of a domain may wait for an answer.
-const operatorWaits = 100 * time.Millisecond
-
-// operatorTakes returns the median and the 99th percentile of the time in which a node answers
-// its operator, each the median of three rounds that last some time together, and calls
-// others between the requests. The attackers share the node's processors here, which the
-// higher percentile shows: tests log it, and bound the median.
-func (m *runningMesh) operatorTakes(n dev.Node, during time.Duration, others ...func()) (p50, p99 time.Duration) {
-	m.t.Helper()
-
-	operator := m.as(0, "ops/operator")
-
-	var medians, highest []time.Duration
-	for range 3 {
-		took := m.operatorTakesOnce(n, operator, during/3, others)
-		medians = append(medians, took[len(took)/2])
-		highest = append(highest, took[len(took)*99/100])
-	}
-
-	slices.Sort(medians)
-	slices.Sort(highest)
-
-	return medians[1], highest[1]
-}
-
-func (m *runningMesh) operatorTakesOnce(n dev.Node, operator *http.Client, during time.Duration,
-	others []func()) (took []time.Duration) {
-	m.t.Helper()
-
-	for began := time.Now(); time.Since(began) < during; time.Sleep(20 * time.Millisecond) {
-		asked := time.Now()
-
-		status, answer, err := ask(m.t.Context(), operator, http.MethodGet, n.API+"/v1/operator/raft", nil)
-		if err != nil || status != http.StatusOK {
-			m.t.Fatalf("the operator is answered with %d %s: %v", status, answer, err)
-		}
-
-		took = append(took, time.Since(asked))
-
-		for _, other := range others {
-			other()
-		}
-	}
-
-	slices.Sort(took)
-
-	return took
 }
 
 // stalling is a body that stops until its context ends.
