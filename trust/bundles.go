@@ -193,9 +193,9 @@ func (b *Bundles) Has(td spiffeid.TrustDomain) bool { return b.get(td) != nil }
 // JWKS returns td's bundle as it was set; it must not be modified. The error is
 // ErrNoBundle.
 func (b *Bundles) JWKS(td spiffeid.TrustDomain) ([]byte, error) {
-	set := b.get(td)
-	if set == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	set, err := b.held(td)
+	if err != nil {
+		return nil, err
 	}
 
 	return set.jwks, nil
@@ -204,9 +204,9 @@ func (b *Bundles) JWKS(td spiffeid.TrustDomain) ([]byte, error) {
 // GetX509BundleForTrustDomain makes Bundles an x509bundle.Source. The error is
 // ErrNoBundle.
 func (b *Bundles) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
-	set := b.get(td)
-	if set == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	set, err := b.held(td)
+	if err != nil {
+		return nil, err
 	}
 
 	return set.x509, nil
@@ -240,6 +240,15 @@ func (b *Bundles) get(td spiffeid.TrustDomain) *bundle {
 	}
 
 	return b.sets[td]
+}
+
+// held returns the bundle of td. The error is ErrNoBundle.
+func (b *Bundles) held(td spiffeid.TrustDomain) (*bundle, error) {
+	if set := b.get(td); set != nil {
+		return set, nil
+	}
+
+	return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
 }
 
 // generation changes whenever td's authorities do; 0 when there are none.

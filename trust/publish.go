@@ -3,7 +3,6 @@ package trust
 import (
 	"bytes"
 	"crypto/x509"
-	"fmt"
 	"slices"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -15,9 +14,9 @@ import (
 // the number is the time at which the newest authority began, in Unix seconds. It rises
 // with each new authority, and is the same at every node. The error is ErrNoBundle.
 func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
-	set := b.get(td)
-	if set == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	set, err := b.held(td)
+	if err != nil {
+		return nil, err
 	}
 
 	return set.published()
@@ -27,9 +26,9 @@ func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
 // order the bundle came: those that the ledger of td has an entry of. It must not be modified. The error is
 // ErrNoBundle.
 func (b *Bundles) Authorities(td spiffeid.TrustDomain) ([]byte, error) {
-	set := b.get(td)
-	if set == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	set, err := b.held(td)
+	if err != nil {
+		return nil, err
 	}
 
 	return set.canonical()
