@@ -468,6 +468,10 @@ func TestAuditKeeps(t *testing.T) {
 				t.Errorf("%d lines were removed between line %d and line %d", line.Count, from, line.From)
 			}
 
+			if line.Time.Before(old) {
+				t.Errorf("line %s is of %s", line.Phase, line.Time)
+			}
+
 			from = cmp.Or(line.From, from)
 		}
 
