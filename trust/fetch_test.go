@@ -3,6 +3,7 @@ package trust
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -267,8 +268,8 @@ func TestPublishedBundles(t *testing.T) {
 	}
 }
 
-// withJWT returns a bundle with a JWT authority more.
-func withJWT(t *testing.T, jwks []byte) []byte {
+// withKey returns a bundle with an authority of tokens more.
+func withKey(t *testing.T, jwks []byte, add func(*spiffebundle.Bundle, string, crypto.PublicKey) error) []byte {
 	t.Helper()
 
 	b, err := ParseBundle(beta, jwks)
@@ -276,7 +277,7 @@ func withJWT(t *testing.T, jwks []byte) []byte {
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	must(t, b.AddJWTAuthority("one", key.Public()))
+	must(t, add(b, "one", key.Public()))
 
 	text, err := b.Marshal()
 	must(t, err)
@@ -322,8 +323,11 @@ func TestABundleIsConfirmedByTheOneBefore(t *testing.T) {
 		"forged, without a number":     {at, fresh, was, bundleOf(t, 0, thief.cert), ErrBundleOther},
 		"forged, of number 1":          {at, fresh, was, bundleOf(t, 1, thief.cert), ErrBundleOther},
 		"forged, of a number between":  {at, bundleOf(t, 9, ca.cert), was, forged, errBundleReplaced},
-		"a forged JWT authority":       {at, bundleOf(t, 9, ca.cert), was, withJWT(t, fresh), errBundleReplaced},
-		"a rollback":                   {at, fresh, fresh, was, ErrBundleOther},
+		"a forged JWT authority": {at, bundleOf(t, 9, ca.cert, next.cert), was,
+			withKey(t, fresh, (*spiffebundle.Bundle).AddJWTAuthority), errBundleReplaced},
+		"a forged WIT authority": {at, bundleOf(t, 9, ca.cert, next.cert), was,
+			withKey(t, fresh, (*spiffebundle.Bundle).AddWITAuthority), errBundleReplaced},
+		"a rollback": {at, fresh, fresh, was, ErrBundleOther},
 		"a rollback to a retired CA": {at, bundleOf(t, 9, ca.cert, next.cert), fresh,
 			bundleOf(t, 6, thief.cert, ca.cert),
 			ErrBundleOther},
