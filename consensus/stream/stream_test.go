@@ -6,13 +6,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // aStream returns a stream and its other end.
@@ -151,4 +154,75 @@ func TestAFrameIsBounded(t *testing.T) {
 	}
 
 	isUnknown(t, <-got)
+}
+
+// A question that is given up leaves nothing behind, and its stream goes on if another was answered meanwhile. An
+// answer that comes again stops no other.
+func TestAStreamGoesOnWithoutAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		stream, r := New(here, time.Second), bufio.NewReader(there)
+		go stream.Run()
+
+		answer := func(number uint32, text string, times int) {
+			t.Helper()
+
+			if n, _, err := readFrame(r); n != number || err != nil {
+				t.Fatalf("question %d: %v", n, err)
+			}
+
+			for range times {
+				directorytest.Must(t, writeFrame(there, number, append(NewFrame(0), "answer to "+text...)))
+			}
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		first := asked(ctx, stream, "one")
+		answer(1, "", 0)
+		time.Sleep(time.Second)
+
+		second := asked(t.Context(), stream, "two")
+		answer(2, "two", 3)
+		directorytest.Must(t, <-second)
+		cancel()
+		isUnknown(t, <-first)
+
+		third := asked(t.Context(), stream, "three")
+		answer(3, "three", 1)
+		directorytest.Must(t, <-third)
+
+		if !stream.IsLive() || len(stream.waiting) != 0 {
+			t.Errorf("live: %t, and %d questions wait", stream.IsLive(), len(stream.waiting))
+		}
+
+		stream.Cut()
+	})
+}
+
+// Behind half a frame no other is sent, which the other end would take for its rest. The stream ends unless the answers
+// come within the bound.
+func TestAStreamThatIsStuckSendsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		stream := New(here, time.Second)
+		go stream.Run()
+
+		first := asked(t.Context(), stream, "one")
+		if _, err := io.ReadFull(there, make([]byte, frameHead/2)); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(time.Second)
+		synctest.Wait()
+
+		second := asked(t.Context(), stream, "two")
+		more, err := io.ReadAll(there)
+
+		if len(more) != 0 || err != nil {
+			t.Errorf("%q follows half a frame: %v", more, err)
+		}
+
+		isUnknown(t, <-first)
+		isUnknown(t, <-second)
+	})
 }
