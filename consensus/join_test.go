@@ -795,3 +795,26 @@ func TestAMemberDeclaresABaseURL(t *testing.T) {
 		must(t, declare("https://n1.alpha.test:8400"))
 	})
 }
+
+// A member is looked for where the configuration says, and not at an address that another node has named: it may have a
+// stolen key.
+func TestAMemberIsFoundAtListedAddressesAlone(t *testing.T) {
+	inDomain(t, 3, nil, func(t *testing.T, d *domain) {
+		const named = "named.alpha.test:7000"
+
+		j, other := d.nodes[0].joiner, d.members[1]
+		word := j.joins.ownRequest()
+
+		d.net.mu.Lock()
+		d.net.listeners[named] = d.net.listeners[other.Address]
+		d.net.mu.Unlock()
+
+		for _, listed := range [][]string{nil, {named}} {
+			j.askAll(t.Context(), newSurvey(j.cfg, word.Address), []string{named}, listed, word)
+
+			if at, _ := j.joins.found.place(other.ID); (at == named) != (listed != nil) {
+				t.Errorf("with %q in the configuration, the member is found at %q", listed, at)
+			}
+		}
+	})
+}

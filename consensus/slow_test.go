@@ -1,11 +1,13 @@
 package consensus
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -71,12 +73,32 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		s := d.nodes[leader]
 		hang := make(chan struct{})
 		d.log(leader).hang.Store(&hang)
-		_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
-		problem(t, err, directory.OutcomeUnknown)
+
+		registered := make(chan error, 1)
+		go func() {
+			_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
+			registered <- err
+		}()
+
+		eventually(t, "it knows that its disk hangs", func() bool { return s.diskWatch.hanging() > 0 })
+
+		if s.diskWatch.Heard() == 0 {
+			t.Error("a leader whose disk hangs has heard of itself a moment ago")
+		}
+
+		problem(t, <-registered, directory.OutcomeUnknown)
 		time.Sleep(3 * time.Second)
 
-		if s.Ready() == nil || s.diskWatch.Heard() == 0 {
-			t.Errorf("ready: %v, and the leader was heard %s ago", s.Ready(), s.diskWatch.Heard())
+		if err := s.Ready(); !errors.Is(err, errDiskHangs) || s.diskWatch.Heard() == 0 {
+			t.Errorf("ready: %v, and the leader was heard %s ago", err, s.diskWatch.Heard())
+		}
+
+		// A member that counts on it for a majority is told.
+		var answer message.TermAnswer
+
+		err := d.nodes[other].messenger.post(t.Context(), d.members[leader], termPath, &message.TermRequest{}, &answer)
+		if err != nil || !answer.Unable {
+			t.Errorf("it can acknowledge entries: %+v, %v", answer, err)
 		}
 
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))

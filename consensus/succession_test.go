@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -155,5 +156,36 @@ func TestASlowSuccessorIsAskedAgain(t *testing.T) {
 			now, _ := d.leader()
 			return now == next
 		})
+	})
+}
+
+// A leader puts its own rules in force, and has forgotten the clocks that its followers had when it led before: it
+// would stamp entries by them.
+func TestALeaderBeginsItsTermAnew(t *testing.T) {
+	late := func(c *Config) { c.Timing.Sweep = time.Hour }
+	inDomain(t, 3, late, func(t *testing.T, d *domain) {
+		leader, other := d.leader()
+		third := 3 - leader - other
+		rules := Rules{PerOwner: 7}
+
+		d.nodes[other].rules.Store(&rules) // as it has been started with
+		must(t, d.nodes[leader].Transfer(t.Context(), d.members[other].ID))
+		eventually(t, "the rules of the new leader are in force", func() bool {
+			now := ask(d.nodes[third].Replica, func(s *state.State) Rules { return s.Owners().Rules() })
+
+			return now.Equal(&rules)
+		})
+
+		d.net.isolate(d.members[third].Address)
+		must(t, d.nodes[other].Transfer(t.Context(), d.members[leader].ID))
+		eventually(t, "the first leader leads again", d.nodes[leader].IsLeader)
+
+		clocks := &d.nodes[leader].clocks.presence
+		clocks.mu.Lock()
+		defer clocks.mu.Unlock()
+
+		if reading, ok := clocks.seen[d.members[third].ID]; ok {
+			t.Errorf("it knows the clock of a member by a reading of %s ago", time.Since(reading.at))
+		}
 	})
 }
