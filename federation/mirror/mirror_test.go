@@ -59,7 +59,10 @@ func newOrigin(n int) *origin {
 	return o
 }
 
-func (o *origin) note() string {
+func (o *origin) note() string { return o.noteOf(epoch) }
+
+// noteOf returns the checkpoint of a ledger with the same entries of an epoch.
+func (o *origin) noteOf(epoch uint64) string {
 	var f ledger.Frontier
 	for _, e := range o.entries {
 		f.Append(e)
@@ -70,10 +73,10 @@ func (o *origin) note() string {
 	}, o.signer)
 
 	if note, err := checkpoint.Parse(text); err == nil && o.witness {
-		text += checkpoint.Cosign(note, "w", witness, time.Unix(epoch, 0))
+		text += checkpoint.Cosign(note, "w", witness, time.Unix(int64(epoch), 0))
 		for i := range o.more {
 			name, key := further(i)
-			text += checkpoint.Cosign(note, name, key, time.Unix(epoch, 0))
+			text += checkpoint.Cosign(note, name, key, time.Unix(int64(epoch), 0))
 		}
 	}
 
@@ -174,8 +177,10 @@ func newFollower(t *testing.T, dir string, nodes ...*origin) *follower {
 		Bytes: func(spiffeid.TrustDomain) uint64 { return f.bytes },
 		Keys: func(spiffeid.TrustDomain) (keys []checkpoint.VerifierKey) {
 			for _, key := range f.trust {
-				keys = append(keys, checkpoint.VerifierKey{Name: directory.LogName(beta, epoch),
-					Type: checkpoint.TypeLog, Key: key.Public().(ed25519.PublicKey)})
+				for _, named := range []uint64{epoch, epoch + 1} {
+					keys = append(keys, checkpoint.VerifierKey{Name: directory.LogName(beta, named),
+						Type: checkpoint.TypeLog, Key: key.Public().(ed25519.PublicKey)})
+				}
 			}
 
 			return keys
@@ -245,6 +250,15 @@ func TestALedgerIsFollowedAsItGrows(t *testing.T) {
 		t.Error(err)
 	}
 
+	for _, absent := range []struct {
+		of           spiffeid.TrustDomain
+		epoch, index uint64
+	}{{beta, epoch, 900}, {beta, epoch + 1, 500}, {directorytest.Gamma, epoch, 0}} {
+		if _, path, err := f.Prove(absent.of, absent.epoch, absent.index); !errors.Is(err, ledger.ErrNoTile) {
+			t.Errorf("%+v is proved by %v (%v)", absent, path, err)
+		}
+	}
+
 	// After a restart nothing is asked for again.
 	must(t, f.Close())
 
@@ -284,35 +298,40 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 	}
 }
 
-// What a loss of power left behind the last checkpoint does not hold up the copy, whose origin has one node.
+// What a loss of power left behind the last checkpoint, or took from before it, does not hold up the copy, whose origin
+// has one node, whether or not its ledger grows.
 //
 // Requirement: LOG-013
 func TestTheCopyOfOneNodesLedgerHeals(t *testing.T) {
-	node := newOrigin(10)
-	f := newFollower(t, t.TempDir(), node)
+	for _, size := range []int64{0, 2} { // of the files, in place of 1
+		for _, grown := range []int{10, 300} {
+			node := newOrigin(10)
+			f := newFollower(t, t.TempDir(), node)
 
-	must(t, errors.Join(f.follow(t), f.Close()))
+			must(t, errors.Join(f.follow(t), f.Close()))
 
-	files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es01]"))
-	if err != nil || len(files) != 3 {
-		t.Fatal(files, err)
+			files, err := filepath.Glob(filepath.Join(f.dir, "beta.test", "*", "*[es01]"))
+			if err != nil || len(files) != 3 {
+				t.Fatal(files, err)
+			}
+
+			for _, file := range files {
+				info, err := os.Stat(file)
+				must(t, err)
+
+				must(t, os.Truncate(file, size*info.Size()))
+			}
+
+			node.entries = newOrigin(grown).entries
+			again := newFollower(t, f.dir, node)
+
+			if err := again.follow(t); err != nil {
+				t.Error(err)
+			}
+
+			again.holds(t, grown)
+		}
 	}
-
-	for _, file := range files {
-		info, err := os.Stat(file)
-		must(t, err)
-
-		must(t, os.Truncate(file, 2*info.Size()))
-	}
-
-	node.entries = newOrigin(300).entries
-	again := newFollower(t, f.dir, node)
-
-	if err := again.follow(t); err != nil {
-		t.Error(err)
-	}
-
-	again.holds(t, 300)
 }
 
 // What a checkpoint doesn't commit to is not kept, and an honest node is asked after a liar.
@@ -332,6 +351,16 @@ func TestEntriesOfAnotherLedgerAreNotKept(t *testing.T) {
 		} {
 			liar, honest := newOrigin(300), newOrigin(300)
 			f := newFollower(t, t.TempDir(), liar)
+
+			liar.lie = lie
+
+			if err := f.follow(t); err == nil {
+				t.Errorf("%s: followed at first", name)
+			}
+
+			f.holds(t, 0)
+
+			liar.lie = nil
 
 			must(t, f.follow(t))
 
@@ -533,7 +562,52 @@ func TestTheCopyIsComparedWithWhatAnotherNodeWasShown(t *testing.T) {
 		}
 	}
 
+	// A ledger of another epoch is another one, whichever of the two a node shows as the other.
+	shown.entries, shown.signer, f.forks = other(300), key, nil
+	if err := f.Compare(beta, epoch+1, by, shown.noteOf(epoch+1)); err != nil {
+		t.Errorf("of another epoch: %v", err)
+	}
+
+	if err := f.Compare(beta, epoch, by, shown.noteOf(epoch+1)); err == nil || errors.Is(err, mirror.ErrDiscontinued) {
+		t.Errorf("of another epoch in place of this one: %v", err)
+	}
+
+	if differs := f.Differs(beta); len(differs) > 0 || f.forks != nil {
+		t.Errorf("of another epoch: another ledger was shown to %v; %q are reported", differs, f.forks)
+	}
+
+	for _, base := range []string{"https://n3", "https://n1", "https://n2"} {
+		by.Base = base
+		_ = f.Compare(beta, epoch, by, shown.note())
+	}
+
+	if differs := f.Differs(beta); !slices.Equal(differs, []string{"https://n1", "https://n2", "https://n3"}) {
+		t.Errorf("another ledger was shown to %v", differs)
+	}
+
 	f.holds(t, 300)
+}
+
+// A copy whose checkpoint was signed by a key before stays while nothing continues it.
+//
+// Requirement: LOG-013
+func TestTheCopyOutlivesTheKeyOfItsCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := newOrigin(300)
+		f := newFollower(t, t.TempDir(), node)
+
+		must(t, f.follow(t))
+
+		f.trust, node.signer = []ed25519.PrivateKey{witness}, witness
+		node.entries, node.busy = newOrigin(600).entries, 99
+
+		if err := f.follow(t); err == nil {
+			t.Error("followed at a node that shows no entries")
+		}
+
+		f.holds(t, 300)
+		must(t, f.Close())
+	})
 }
 
 // The age of a ledger's checkpoint grows while its nodes show none, one that is not signed, or one that is behind
@@ -676,6 +750,7 @@ func TestAStatementIsMissingOnlyWhereTheLedgerWasFollowed(t *testing.T) {
 		{epoch, 7, tree(8), false, true},
 		{epoch, 11, tree(11), false, false},
 		{epoch + 1, 7, tree(7), false, false},
+		{epoch, 0, tree(0), false, false},
 		{epoch, mirror.LeastEntries + 1, tree(1), false, false},
 	} {
 		if begins, followed := f.Begins(beta, c.epoch, c.size, c.root); begins != c.begins || followed != c.followed {
@@ -742,6 +817,10 @@ func TestADamagedCopyAccusesNoPeer(t *testing.T) {
 	err = f.Compare(beta, epoch, protocol.Node{}, newOrigin(601).note())
 	if err == nil || errors.Is(err, mirror.ErrDiscontinued) {
 		t.Errorf("what another node was shown: %v", err)
+	}
+
+	if begins, _ := f.Begins(beta, epoch, 601, directory.Hash{}); begins {
+		t.Error("what can't be read begins with no tree")
 	}
 
 	if lacks, err := f.Lacks(beta, 7, statement(7)); lacks || err == nil {

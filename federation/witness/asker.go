@@ -238,7 +238,7 @@ func (a *Asker) collect(ctx context.Context, targets []Target) {
 		p.lines = merge(kept, p.lines)
 	}
 
-	if last.Size > 0 && last != p.note.Checkpoint && a.cfg.Ledger.Suffices(last, kept) &&
+	if last.Size > 0 && a.cfg.Ledger.Suffices(last, kept) &&
 		!a.cfg.Ledger.Suffices(p.note.Checkpoint, p.lines) {
 		return
 	}

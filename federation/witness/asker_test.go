@@ -93,10 +93,16 @@ type remote struct {
 	lies    bool               // about the size that it has cosigned
 	hangs   bool               // until the caller gives up
 	asked   int
+
+	answered, closed int // answers, and those whose connection is free again
 }
 
 func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.asked++
+
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
 
 	since := time.Since(r.began)
 	if r.down || slices.ContainsFunc(r.outages, func(o [2]time.Duration) bool {
@@ -121,7 +127,23 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	to := httptest.NewRecorder()
 	r.Handler().ServeHTTP(to, req)
 
-	return to.Result(), nil
+	answer := to.Result()
+	answer.Body = countedBody{answer.Body, &r.closed}
+	r.answered++
+
+	return answer, nil
+}
+
+// A countedBody counts when it is closed.
+type countedBody struct {
+	io.ReadCloser
+	closed *int
+}
+
+func (b countedBody) Close() error {
+	*b.closed++
+
+	return b.ReadCloser.Close()
 }
 
 // newRemote returns a witness of the log, of its own memory and key.
@@ -301,6 +323,12 @@ func TestOneBadWitnessDoesNotStopTheOthers(t *testing.T) {
 				if strings.Contains(log.lines, bad.target.Name) {
 					t.Errorf("kept %q", log.lines)
 				}
+
+				for _, r := range []*remote{bad, first, second} {
+					if r.closed != r.answered {
+						t.Errorf("%d of %d answers were closed", r.closed, r.answered)
+					}
+				}
 			})
 		})
 	}
@@ -402,5 +430,61 @@ func TestWhenAWitnessIsAskedAgain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Without the quorum, too, the last checkpoint that somebody cosigned is kept.
+//
+// Requirement: LOG-013
+func TestAPartOfTheQuorumIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newOwnLog(2)
+
+		ask(t, log, 30*time.Second, newRemote(1, 10*time.Second))
+
+		if log.kept.Size < 3 || strings.Count(log.lines, "\n") != 1 {
+			t.Errorf("kept size %d with %q", log.kept.Size, log.lines)
+		}
+	})
+}
+
+// The end of a run, as at a change of the leader, says nothing about a witness that is being asked.
+func TestTheEndOfARunIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(1, 10*time.Second)
+		r.hangs = true
+
+		asker := newAsker(newOwnLog(1), r)
+		asker.cfg.Asked = func(_ string, err error) { t.Errorf("a witness fails: %v", err) }
+
+		run(t, asker, askWithin-time.Second)
+
+		if r.asked == 0 {
+			t.Error("the witness was not asked")
+		}
+	})
+}
+
+// Of an answer, the lines by keys of the witness are kept. Others may stand beside them (C2SP tlog-witness), also
+// such by another key of its name.
+//
+// Requirement: LOG-007
+func TestOnlyTheLinesOfAWitnessAreKept(t *testing.T) {
+	log := newOwnLog(1)
+	note, err := checkpoint.Parse(log.note(1))
+	must(t, err)
+
+	r := newRemote(1, time.Minute)
+	line := func(name string, seed byte) string {
+		return checkpoint.Cosign(note, name, ed25519.NewKeyFromSeed(append(make([]byte, 31), seed)), time.Now())
+	}
+	own, renamed, rekeyed := line(r.target.Name, 11), line("other.example", 11), line(r.target.Name, 12)
+
+	if got, err := cosignatures(note, renamed+own+rekeyed, r.target.Keys); err != nil || got != own {
+		t.Errorf("got %q, %v; want %q", got, err, own)
+	}
+
+	if got, err := cosignatures(note, renamed+rekeyed, r.target.Keys); err == nil {
+		t.Errorf("of others alone: %q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -265,6 +266,7 @@ func TestSubmissionsAreAnsweredAsC2SPSays(t *testing.T) {
 				{"no submission", "hello", 400, ""},
 				{"no size", "old x\n\n" + log.note(9), 400, ""},
 				{"a hash that is none", "old 1\nAAAA\n\n" + log.note(9), 400, ""},
+				{"a hash and more", "old 1\n" + strings.Repeat("A", 43) + "=x\n\n" + log.note(9), 400, ""},
 				{"64 hashes", "old 1\n" + strings.Repeat(none, 64) + "\n" + log.note(9), 400, ""},
 				{"no checkpoint", "old 0\n\nhello\n", 400, ""},
 				{"an unknown origin", stranger.submission(0, 9), 404, ""},
@@ -306,6 +308,11 @@ func TestSubmissionsAreAnsweredAsC2SPSays(t *testing.T) {
 				case got.Body.String() != first:
 					t.Errorf("%s: cosigned at another time: %s", step.name, got.Body)
 				}
+			}
+
+			// The empty log contradicts nothing: it came before the first checkpoint.
+			if slices.Contains(f.contradicts, "") {
+				t.Errorf("accused are %q", f.contradicts)
 			}
 
 			time.Sleep(time.Minute)
@@ -432,6 +439,29 @@ func TestTheWitnessedLogsAreListed(t *testing.T) {
 
 	if got := f.get(pathList); got.Body.String() != want || got.Header().Get("Content-Type") != typeText {
 		t.Errorf("got %s", got.Body)
+	}
+}
+
+// The last checkpoint of a log that was cosigned is given out with its cosignature.
+//
+// Requirement: LOG-007
+func TestTheLastCheckpointIsShown(t *testing.T) {
+	f := newFixture()
+	path := func(log *tree) string {
+		return fmt.Sprintf("%s/%x/checkpoint", Prefix, sha256.Sum256([]byte(log.origin)))
+	}
+
+	line := f.post(f.ledger.submission(0, 12)).Body.String()
+
+	if got := f.get(path(f.ledger)); got.Code != 200 || got.Body.String() != f.ledger.note(12)+line ||
+		got.Header().Get("Content-Type") != typeText {
+		t.Errorf("got %d %v %s", got.Code, got.Header(), got.Body)
+	}
+
+	for _, log := range []*tree{f.foreign, newTree("stranger.test/roster/7", 9)} {
+		if got := f.get(path(log)); got.Code != 404 {
+			t.Errorf("of a log that wasn't cosigned: %d %s", got.Code, got.Body)
+		}
 	}
 }
 
