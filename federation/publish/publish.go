@@ -106,8 +106,8 @@ func (b *Publisher) EntryPage(aud directory.Audience, revision uint64) (*Page, e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	ds, to, at := b.Source.Digests(aud, revision-1, 1)
-	if len(ds) != 1 || ds[0].Revision != revision || to < revision {
+	ds, _, at := b.Source.Digests(aud, revision-1, 1)
+	if len(ds) != 1 || ds[0].Revision != revision {
 		return nil, nil
 	}
 

@@ -49,7 +49,6 @@ func (s *signatures) add(hash directory.Hash, jws string) {
 		}
 
 		s.header = strings.Clone(header) // a part of jws would hold the whole of it
-		clear(s.byHash)
 	}
 
 	if len(s.byHash) >= max(s.limit, spareSignatures) {

@@ -509,6 +509,10 @@ func (m *streamModel) checkChain() {
 			}
 		}
 
+		if page, _, err := tx.PageOf(at + 1); page != nil || err != nil {
+			return fmt.Errorf("behind the watermark: %+v, %w", page, err)
+		}
+
 		if page, err := tx.PageAfter(at); page != nil || err != nil || tx.Links() != links {
 			return fmt.Errorf("after the last of %d of %d links: %+v, %w", links, tx.Links(), page, err)
 		}

@@ -133,8 +133,8 @@ func TestWhatIsRemovedIsGoneFromDisk(t *testing.T) {
 				time.Sleep(time.Minute) // the run at the beginning has ended
 				must(t, remove(s))
 
-				if shows(t, s, meshOfAlpha, secretName) {
-					t.Error("it is given out")
+				if shows(t, s, meshOfAlpha, secretName) || len(s.Places.Of(meshOfAlpha, secretName)) > 0 {
+					t.Error("it is given out, or its place is kept in memory")
 				}
 
 				time.Sleep(time.Minute)
@@ -624,6 +624,54 @@ func TestADamagedStoreIsReported(t *testing.T) {
 
 	if _, err := Open(dir, true, NewDisk(func() {}, func(time.Duration) {})); err == nil {
 		t.Error("a file of another version is opened")
+	}
+}
+
+// An entry is read with its record, which is that of its name. A reader of the stream has those that it picks, and
+// the others are given out all the same.
+func TestEntriesAreReadWithTheirRecords(t *testing.T) {
+	s := open(t, t.TempDir())
+
+	defer func() { must(t, s.Close()) }()
+
+	record := Record{Payload: []byte(secret)}
+	name := protocol.RecordName{H: directory.HashOf(record.Payload), M: signed.HashDisclosures(nil)}
+
+	bring(t, s, meshOfAlpha, directorytest.RID(1), name, directory.Hash{1})
+	must(t, s.Read(meshOfAlpha, func(tx *Tx) error {
+		stored, err := tx.StoredEntry(directorytest.RID(1))
+		if err != nil || stored.RID != directorytest.RID(1) || !stored.Record.Is(name) ||
+			stored.Record.Is(protocol.RecordName{H: name.H}) || stored.Record.Is(protocol.RecordName{M: name.M}) {
+			t.Errorf("got %+v, %v", stored, err)
+		}
+
+		if stored, err := tx.StoredEntry(directorytest.RID(2)); err != nil || stored.Record != nil {
+			t.Errorf("of an unknown registration: %+v, %v", stored, err)
+		}
+
+		return nil
+	}))
+
+	s.Places = newPlaces() // as after a start
+
+	must(t, s.Scan(meshOfAlpha, func(*Tx, directory.RID, *Entry) bool { return false }, func(stored []StoredEntry) {
+		if len(stored) > 0 {
+			t.Errorf("picked are %+v", stored)
+		}
+	}))
+
+	if !shows(t, s, meshOfAlpha, name) {
+		t.Error("the record isn't given out")
+	}
+}
+
+// The owners whose identities are withheld share one quota, which is no other owner's.
+//
+// Requirement: FORM-005
+func TestOwnersThatAreWithheldAreOne(t *testing.T) {
+	if OwnerKeyOf(nil) != 0 || OwnerKeyOf(&directory.Entry{}) != 0 ||
+		ownerOf(directorytest.Ada) == 0 || ownerOf(directorytest.Ada) == ownerOf(directorytest.Bob) {
+		t.Error("owners are confused")
 	}
 }
 
