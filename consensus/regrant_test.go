@@ -19,8 +19,12 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 
 		var asked atomic.Int64
 		basis := directory.Hash{1}
+		held := make(chan struct{}) // until it is closed, no decision is made
+
+		close(held)
+
 		d := newDomain(t, 1, func(c *Config) {
-			c.Grants = func(Subject) []directory.Grant { asked.Add(1); return nil }
+			c.Grants = func(Subject) []directory.Grant { <-held; asked.Add(1); return nil }
 			c.Basis = basis
 		})
 		want := func(what string, n int64) {
@@ -58,6 +62,21 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		basis = directory.Hash{2}
 		again()
 		want("a leader with another basis", registered)
+
+		// A leader with a third basis decides some and ends. Nothing is decided by the second one any more.
+		held, basis = make(chan struct{}), directory.Hash{3}
+		again()
+		eventually(t, "the verdict is withdrawn", func() bool {
+			return ask(d.nodes[0].Replica, func(now *state.State) bool { return now.Policy().Verdict() == nil })
+		})
+		time.AfterFunc(time.Second, func() { close(held) })
+		d.stop(0)
+		asked.Store(0)
+
+		basis = directory.Hash{2}
+		d.start(0)
+		d.ready()
+		want("the leader with the basis before", registered)
 	})
 }
 

@@ -316,6 +316,24 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 			t.Fatal("it was not restored at all")
 		}
 
+		// A leader that is not beyond the restore, or that has ended it by an epoch, is one to follow; and who has
+		// restored nothing follows any.
+		at := s.Replica.Position()
+		for _, leading := range []directory.Position{at, {Epoch: at.Epoch, Revision: at.Revision - 1},
+			{Epoch: at.Epoch + 1, Revision: at.Revision + 1}} {
+			s.follower.checkSeal(leading)
+		}
+
+		d.nodes[follower].follower.checkSeal(directory.Position{Epoch: at.Epoch, Revision: at.Revision + 1000})
+
+		for _, node := range []*Store{s, d.nodes[follower]} {
+			select {
+			case <-node.Failed():
+				t.Fatalf("%s fails: %v", node.cfg.Node, node.Ready())
+			default:
+			}
+		}
+
 		eventually(t, "the others have a leader", func() bool {
 			_, err := d.nodes[follower].Register(t.Context(), put(t, ada, "since", 600))
 			return err == nil

@@ -31,6 +31,11 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		Origin: &Origin{From: must(alphaNode("n0"))}})
 
 	redeemed := restore(t, d.state)
+
+	unordered, unorderedBefore := restore(t, d.state), restore(t, invited)
+	unordered.decided["peer beta.test"][0].Origin = nil
+	unorderedBefore.decided["peer beta.test"][0].Origin = nil
+
 	d.applies(3, Command{Admit: &pattern, Origin: order("admit")})
 	d.applies(4, Command{Amend: &Amend{Was: active, Peer: meshed}, Origin: order("mesh")})
 
@@ -77,24 +82,26 @@ func TestDecisionsFollowFromCommands(t *testing.T) {
 		check     func(*Command) error
 		want      bool
 	}{
-		"nothing changed":                   {now, now, none, true},
-		"an invitation":                     {began, invited, all, true},
-		"an invitation, not proven":         {began, invited, none, false},
-		"an invitation that was redeemed":   {began, redeemed, all, true},
-		"a redemption alone":                {invited, redeemed, all, true},
-		"a change and an admission":         {redeemed, now, all, true},
-		"a change, not proven":              {redeemed, now, none, false},
-		"a change behind one that is gone":  {invited, now, all, false},
-		"another peering":                   {now, other, all, false},
-		"a bundle without an order":         {now, rebundled, all, false},
-		"an admission that nobody ordered":  {now, joins, all, false},
-		"an admission of more":              {now, more, all, false},
-		"a peering is missing":              {now, gone, all, false},
-		"an earlier one, as if it were new": {now, redeemed, all, false},
-		"an erasure":                        {now, erased, all, true},
-		"an erasure, not proven":            {now, erased, none, false},
-		"an erasure without an operator":    {now, wiped, all, false},
-		"an erasure that is known":          {erased, erased, none, true},
+		"nothing changed":                    {now, now, none, true},
+		"an invitation":                      {began, invited, all, true},
+		"an invitation, not proven":          {began, invited, none, false},
+		"an invitation that was redeemed":    {began, redeemed, all, true},
+		"a redemption alone":                 {invited, redeemed, all, true},
+		"a redemption behind nobody's order": {invited, unordered, all, false},
+		"a redemption of nobody's order":     {unorderedBefore, redeemed, all, false},
+		"a change and an admission":          {redeemed, now, all, true},
+		"a change, not proven":               {redeemed, now, none, false},
+		"a change behind one that is gone":   {invited, now, all, false},
+		"another peering":                    {now, other, all, false},
+		"a bundle without an order":          {now, rebundled, all, false},
+		"an admission that nobody ordered":   {now, joins, all, false},
+		"an admission of more":               {now, more, all, false},
+		"a peering is missing":               {now, gone, all, false},
+		"an earlier one, as if it were new":  {now, redeemed, all, false},
+		"an erasure":                         {now, erased, all, true},
+		"an erasure, not proven":             {now, erased, none, false},
+		"an erasure without an operator":     {now, wiped, all, false},
+		"an erasure that is known":           {erased, erased, none, true},
 	} {
 		if err := c.next.CheckDecided(c.had, c.check); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)

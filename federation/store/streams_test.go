@@ -443,7 +443,7 @@ func TestAChangeOfTheConfirmedPartIsConfirmedAgain(t *testing.T) {
 		"the end of another":      {signed.Digest{RID: unknown, Revision: 3, Op: signed.OpEnd}, 4},
 		"what is freed":           {freed, 4},
 		"new, in the part":        {another(4), 3},
-		"new, behind it":          {another(5), 4},
+		"new, behind it":          {another(6), 4},
 	} {
 		s := open(t, t.TempDir())
 		bring(t, s, meshOfAlpha, rid, secretName, directory.Hash{1})
@@ -451,7 +451,7 @@ func TestAChangeOfTheConfirmedPartIsConfirmedAgain(t *testing.T) {
 		_, err := s.Change(meshOfAlpha, func(tx *Tx) error { return tx.Confirm(4) })
 		must(t, err)
 
-		_, err = s.ApplyPage(meshOfAlpha, &NewPage{Page: &signed.Page{From: 1, To: 5,
+		_, err = s.ApplyPage(meshOfAlpha, &NewPage{Page: &signed.Page{From: 1, To: 6,
 			Digests: []signed.Digest{c.digest}}, Now: time.Unix(directorytest.Noon-100, 0)})
 		must(t, err)
 		must(t, s.Read(meshOfAlpha, func(tx *Tx) error {
