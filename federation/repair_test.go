@@ -210,6 +210,47 @@ func TestAChainThatIsPulledAnewIsCompared(t *testing.T) {
 	})
 }
 
+// A chain is renewed by pages of its own epoch alone: those of another are of another stream.
+//
+// Requirement: MESH-019
+func TestAChainIsNotRenewedByAnotherEpoch(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		for i := range 5 {
+			b.origin.register(fmt.Sprint("agent-", i), 6000)
+			b.pull()
+		}
+
+		o := b.beta.origins.Get(alpha)
+
+		_, err := b.beta.store.Change(o.Mesh.Cur.Id, func(tx *store.Tx) error {
+			return tx.Chain().SetSequence(compactSlack) // as if there had been thousands more
+		})
+		must(t, err)
+
+		b.origin.epoch += 60
+
+		b.beta.follower.compact(t.Context(), o, &o.Mesh)
+		must(t, b.beta.store.Read(o.Mesh.Cur.Id, func(tx *store.Tx) error {
+			if n := tx.Links(); n != compactSlack {
+				t.Errorf("the chain has %d links, of another epoch", n)
+			}
+
+			return nil
+		}))
+
+		b.origin.epoch -= 60
+
+		b.beta.follower.compact(t.Context(), o, &o.Mesh)
+		must(t, b.beta.store.Read(o.Mesh.Cur.Id, func(tx *store.Tx) error {
+			if n := tx.Links(); n != 1 {
+				t.Errorf("the chain has %d links, and was not renewed", n)
+			}
+
+			return nil
+		}))
+	})
+}
+
 // A chain that lists much that is dead is pulled anew.
 func TestALongChainIsPulledAnew(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,11 +193,17 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 			seeds = append(seeds, fmt.Sprintf("10.9.0.%d:7946", i))
 		}
 
+		var hanging, most atomic.Int64
+
 		near := p.start(pondNode("alpha.test", "1"), append(seeds, far.address), func(c *Config) {
 			dial := c.Dial
 			c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 				if strings.HasPrefix(address, "10.9.") {
+					most.Store(max(most.Load(), hanging.Add(1)))
+
 					<-ctx.Done()
+					hanging.Add(-1)
+
 					return nil, ctx.Err()
 				}
 
@@ -202,6 +211,91 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 			}
 		})
 		within(t, 5*time.Minute, "the seed behind them is found", func() bool { return len(near.alive()) == 2 })
+
+		if n := most.Load(); n != joinsAtOnce {
+			t.Errorf("%d seeds were tried at once", n)
+		}
+	})
+}
+
+// A seed is tried until it leads to a member, at a pace that slows down, as long as it is among the first seeds that
+// are named. One that is named again is tried at once.
+//
+// Requirement: MESH-015
+func TestSeedsAreTriedAtAPace(t *testing.T) {
+	inPond(t, func(t *testing.T, p *pond) {
+		far := p.start(pondNode("beta.test", "1"), nil, nil)
+
+		var (
+			mu    sync.Mutex
+			seeds []string
+			tries = map[string]int{}
+		)
+
+		near := p.start(pondNode("alpha.test", "1"), nil, func(c *Config) {
+			c.Seeds = func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+
+				return seeds
+			}
+			dial := c.Dial
+			c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+				mu.Lock()
+				tries[address]++
+				mu.Unlock()
+
+				return dial(ctx, address)
+			}
+		})
+
+		// tried names the seeds for a time, and returns how often each address was tried.
+		tried := func(long time.Duration, named ...string) map[string]int {
+			mu.Lock()
+			seeds = named
+			clear(tries)
+			mu.Unlock()
+			time.Sleep(long)
+			mu.Lock()
+			defer mu.Unlock()
+
+			return maps.Clone(tries)
+		}
+
+		const away = "10.9.0.1:7946"
+
+		all := tried(10*time.Minute, near.address, away, far.address, away)
+		if n := all[away]; n < 40 || n > 90 || all[near.address] > 0 || all[far.address] == 0 || all[far.address] > 3 ||
+			len(near.alive()) != 2 {
+			t.Errorf("of 600 rounds, tried are %v; members are %v", all, near.alive())
+		}
+
+		if all := tried(10 * time.Minute); all[away] > 0 {
+			t.Errorf("a seed that isn't named was tried %d times", all[away])
+		}
+
+		if all := tried(2*round, away); all[away] == 0 {
+			t.Error("a seed that is named again isn't tried at once")
+		}
+
+		// A member that is lost is found again at its seed.
+		_ = far.Close()
+
+		within(t, 3*time.Minute, "the member is lost", func() bool { return len(near.alive()) == 1 })
+
+		if all := tried(10*time.Minute, far.address); all[far.address] < 20 {
+			t.Errorf("the seed of a lost member was tried %d times", all[far.address])
+		}
+
+		var many []string
+		for i := range maxSeeds + 1 {
+			many = append(many, fmt.Sprintf("10.9.%d.%d:7946", 1+i/200, i%200))
+		}
+
+		if all := tried(10*time.Minute, many...); all[many[maxSeeds-1]] == 0 || all[many[maxSeeds]] > 0 {
+			t.Errorf("of too many seeds the last two were tried %d and %d times", all[many[maxSeeds-1]],
+				all[many[maxSeeds]])
+		}
 	})
 }
 
