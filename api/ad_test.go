@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 )
@@ -108,6 +109,38 @@ func TestHiddenRegistrations(t *testing.T) {
 		for _, method := range []string{"POST", "DELETE"} {
 			wantStatus(t, ask(t, s, caller, method, "/ad/r/"+rid(1), ""),
 				ask(t, s, caller, method, "/ad/r/"+rid(9), "").StatusCode)
+		}
+	}
+}
+
+// The visibility is in the header, and in the body if it is not policy's default, at home, for
+// each caller with an identity.
+func TestVisibilityIsShown(t *testing.T) {
+	for _, c := range []struct {
+		visibility directory.Visibility
+		header     string
+		body       any
+	}{
+		{directory.Visibility{}, "domain", "domain"},
+		{directory.Visibility{Mesh: true}, "mesh", nil},
+	} {
+		e := entry(t, alpha, "01JWNTC0000000000000000AD1", "shy", 17, aDocument)
+		e.Visibility = c.visibility
+		s := newTestServer(t, nil, e)
+
+		for caller, want := range map[string]struct {
+			header string
+			body   any
+		}{"/agent/bob": {c.header, c.body}, "": {}} {
+			answer := ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), "")
+			if got := answer.Header.Get(wire.HeaderVisibility); got != want.header {
+				t.Errorf("to %q the header is %q, want %q", caller, got, want.header)
+			}
+
+			body := wantStatus(t, answer, 200)
+			if got := body["provenance"].(map[string]any)["visibility"]; got != want.body {
+				t.Errorf("to %q the body has %v, want %v", caller, got, want.body)
+			}
 		}
 	}
 }

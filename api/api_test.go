@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api/request"
@@ -273,6 +275,27 @@ func wantStatus(t testing.TB, resp *http.Response, status int) map[string]any {
 	}
 
 	return body
+}
+
+func parse(t *testing.T, b []byte) map[string]any {
+	t.Helper()
+
+	var v map[string]any
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+
+	return v
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+
+	if !reflect.DeepEqual(got, want) {
+		g, _ := json.Marshal(got, jsontext.Multiline(true), json.Deterministic(true))
+		w, _ := json.Marshal(want, jsontext.Multiline(true), json.Deterministic(true))
+		t.Errorf("%s is\n%s\nwant\n%s", what, g, w)
+	}
 }
 
 func (houseRules) Invoke(id directory.Identity, e *directory.Entry) directory.Decision {

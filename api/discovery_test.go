@@ -27,31 +27,6 @@ const minimal = `{
   "bindings": [{"protocol": "https", "endpoint": "https://example.net/agent/invoke"}]
 }`
 
-// Requirement: XU-002, XU-004, XU-007, XU-014, XU-015, XU-026, XU-054
-func TestProfileViewsAreTheGoldens(t *testing.T) {
-	for kind, g := range goldens(t) {
-		t.Run(kind, func(t *testing.T) {
-			if g.Profile == nil {
-				t.Skip("the specification shows no such")
-			}
-
-			e := g.entry(t)
-			s := newTestServer(t, nil, e)
-			same(t, "the metadata", parse(t, render(s).Profile().Append(nil, e, view.Options{Registrant: true})),
-				g.Profile)
-			c := &discovery.Candidate{Entry: e, Score: .5, MatchedTags: []string{"a"}, Freshness: discovery.Freshness{
-				MetadataUpdatedAt: stamp(e.UpdatedAt), IndexedAt: stamp(e.UpdatedAt), AgeSeconds: 7,
-			}}
-			got := parse(t, render(s).AppendCandidate(nil, c,
-				&discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}},
-				view.Options{Registrant: true}))
-			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
-			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
-			same(t, "the candidate", got, g.Candidate)
-		})
-	}
-}
-
 // profileEntry is a registration of kind profile.
 func profileEntry(t testing.TB, n byte, id, members string) *directory.Entry {
 	t.Helper()
@@ -353,7 +328,7 @@ func TestWhatWasShownIsWrittenBack(t *testing.T) {
 		return r.last.Document
 	}
 	for e, kept := range map[*directory.Entry]bool{leased: false, own: true} {
-		d := read(render(s).Profile().Append(nil, e, view.Options{}))
+		d := read(s.surfaces.ad.Reader.Render.Profile().Append(nil, e, view.Options{}))
 		if !bytes.Equal(d.Bytes(), e.Document.Bytes()) || kinds.DatesOf(d).Expires.IsZero() == kept {
 			t.Errorf("%s is written back as %s", e.Agent, d.Bytes())
 		}

@@ -1,14 +1,17 @@
 package view
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 var (
@@ -30,21 +33,18 @@ func newTestRenderer() *Renderer {
 // entry makes a living registration of kind ad.
 func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
 	t.Helper()
+	return entryOf(t, directory.KindAD, origin, rid, agent, revision, doc)
+}
 
-	d, err := directory.ParseDocument(directory.KindAD, []byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid, agent string, revision uint64,
+	doc string) *directory.Entry {
+	t.Helper()
 
-	p, err := kinds.Project(agent, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := directorytest.Document(t, kind, doc)
+	p := directorytest.Project(t, agent, d)
 
 	id, err := directory.ParseRID(rid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	directorytest.Must(t, err)
 
 	e := &directory.Entry{
 		Origin: origin, RID: id, Agent: agent,
@@ -69,6 +69,14 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	r.cfg.DefaultVisibility = func() directory.Visibility { return visibility }
 	r.cfg.Probed = func(*directory.Entry) (directory.Probe, bool) { return probe, probe.State != "" }
 	r.cfg.Service = func(spiffeid.TrustDomain) string { return service }
+
+	var (
+		frozen []spiffeid.TrustDomain
+		logged directory.Inclusion
+	)
+
+	r.cfg.Frozen = func() []spiffeid.TrustDomain { return frozen }
+	r.cfg.Logged = func(*directory.Entry) (directory.Inclusion, bool) { return logged, logged.Log != "" }
 
 	var entries []*directory.Entry
 	for i := range 300 {
@@ -115,7 +123,21 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 		check(fmt.Sprintf("asked: %+v", probe))
 	}
 
+	frozen = []spiffeid.TrustDomain{beta}
+
+	check("disputed")
+
+	for _, logged = range []directory.Inclusion{{Unconfirmed: true}, {Log: "l", Index: 1}, {Log: "l", Index: 2}} {
+		check(fmt.Sprintf("in the ledger: %+v", logged))
+	}
+
 	for i, e := range entries {
+		marked := *e
+		marked.Confusable = true
+		if got := r.item(&marked, Options{}).text; !strings.Contains(string(got), `"confusable"`) {
+			t.Fatalf("one reader's mark is missing in %s", got)
+		}
+
 		refreshed := *e
 		refreshed.ExpiresAt += int64(i)
 		refreshed.Revision++
@@ -123,6 +145,39 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	}
 
 	check("refreshed")
+}
+
+// An entry that makes this program panic is left out of a list, which has the others.
+//
+// Requirement: FORM-006
+func TestAListLeavesOutAnEntryThatPanics(t *testing.T) {
+	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
+	r := newTestRenderer()
+	r.cfg.Panics = contain.New(slog.New(slog.DiscardHandler))
+	r.cfg.Service = func(td spiffeid.TrustDomain) string {
+		if td == gamma {
+			panic("a mistake that one entry finds")
+		}
+
+		return ""
+	}
+
+	var entries []*directory.Entry
+	for i, origin := range []spiffeid.TrustDomain{alpha, gamma, beta} {
+		entries = append(entries, entry(t, origin, fmt.Sprintf("01JWNTC000000000000000000%d", i), "a", 1, aDocument))
+	}
+
+	list, hash := r.AppendItems(nil, entries, Options{})
+	want, wantHash := r.AppendItems(nil, []*directory.Entry{entries[0], entries[2]}, Options{})
+
+	if string(list) != string(want) || hash != wantHash || bytes.Count(list, []byte(`"href"`)) != 2 ||
+		r.cfg.Panics.Count(contain.Listing) != 1 {
+		t.Errorf("%d panics, shown is %s", r.cfg.Panics.Count(contain.Listing), list)
+	}
+
+	if _, one := r.AppendItems(nil, entries[:1], Options{}); one == hash {
+		t.Error("a shorter list has the same hash")
+	}
 }
 
 // What is kept keeps its entry, which may be of a registration that is no more: so

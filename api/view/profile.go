@@ -137,7 +137,7 @@ func (r *Renderer) AppendCandidate(data []byte, candidate *discovery.Candidate, 
 // metadata were made.
 func appendFreshness(data []byte, candidate *discovery.Candidate, ask *discovery.Request) []byte {
 	made := strictjson.AppendString(nil, candidate.Freshness.MetadataUpdatedAt)
-	if d := candidate.Entry.Document; d.Kind() == directory.KindProfile && !kinds.DatesOf(d).Updated.IsZero() {
+	if d := candidate.Entry.Document; !kinds.DatesOf(d).Updated.IsZero() {
 		made, _ = strictjson.FindMember(d.Members(), "updated_at")
 	}
 
@@ -187,7 +187,7 @@ func plainEndpoint(endpoint string) string {
 	}
 
 	target, err := url.Parse(endpoint)
-	if err != nil || target.Opaque != "" {
+	if err != nil {
 		before, _, _ := strings.Cut(endpoint, "?")
 		return before
 	}

@@ -145,7 +145,7 @@ func (r *Renderer) appendVerification(data []byte, entry *directory.Entry, opt O
 
 // appendLogged appends whether a registration's statement is in its origin's ledger, and where.
 func (r *Renderer) appendLogged(data []byte, entry *directory.Entry, opt Options) []byte {
-	if r.cfg.Logged == nil && (entry.Received == nil || opt.Brief) {
+	if r.cfg.Logged == nil {
 		return data
 	}
 

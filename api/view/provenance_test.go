@@ -154,6 +154,9 @@ func TestWhatIsWithheldIsNotMadeUp(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"https://user:key@agents.example.com/a?key=1": "https://agents.example.com/a",
 		"urn:agent:a?key=1":                           "urn:agent:a",
+		"https://agents.example.com/a?":               "https://agents.example.com/a",
+		"HTTPS://agents.example.com/%7Ea":             "HTTPS://agents.example.com/%7Ea", // as written
+		"https://agents.example.com:x/a?key=1":        "https://agents.example.com:x/a",
 	} {
 		if got := plainEndpoint(endpoint); got != want {
 			t.Errorf("%s is shown as %s, want %s", endpoint, got, want)
