@@ -1,6 +1,7 @@
 package request
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"testing"
@@ -8,14 +9,38 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An audit event names all policies that decided.
+// An audit event says who asked, how that was proved, and all policies that decided.
 //
 // Requirement: TRUST-012
-func TestAuditNamesEveryPolicy(t *testing.T) {
-	call := &Call{Request: &http.Request{}, Decided: []string{"house-rules", "reserved-names", "quota"}}
+func TestAnAuditEventSaysWhoAsked(t *testing.T) {
+	ada, err := directory.ParseIdentity("spiffe://alpha.test/agent/ada")
+	if err != nil {
+		t.Fatal(err)
+	}
 
-	if got := call.Audit(directory.AuditEvent{Action: "register"}); !slices.Equal(got.Policies, call.Decided) {
-		t.Errorf("the policies are %q, want %q", got.Policies, call.Decided)
+	call := &Call{
+		Request: &http.Request{}, RequestID: "r", Identity: ada, Decided: []string{"house-rules", "reserved-names", "quota"},
+	}
+
+	for credential, authn := range map[Credential]string{
+		{}: "", {ReadOnly: true}: "", {Method: "wpt"}: "wpt", {Method: "jwt-svid", ReadOnly: true}: "jwt-svid, for reads",
+	} {
+		call.Credential = credential
+
+		got := call.Audit(directory.AuditEvent{Action: "register"})
+		if got.Action != "register" || got.RequestID != "r" || got.Actor != ada || got.Authn != authn ||
+			!slices.Equal(got.Policies, call.Decided) {
+			t.Errorf("by %+v: %+v", credential, got)
+		}
+	}
+
+	for err, want := range map[error]string{
+		nil: directory.OutcomeOK, directory.Refuse(directory.Forbidden, "no"): string(directory.Forbidden),
+		errors.New("disk"): string(directory.Internal),
+	} {
+		if got := OutcomeOf(err); got != want {
+			t.Errorf("the outcome of %v is %s, want %s", err, got, want)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Requirement: AD-079
@@ -62,5 +64,45 @@ func TestIfMatchOfWrites(t *testing.T) {
 			cond.Present != x.exists {
 			t.Errorf("If-Match %s is %+v, %v; want %v, %v", x.header, cond, err, x.revisions, x.exists)
 		}
+	}
+}
+
+// A write takes no list of tags that must not match: a client that sends one means something else.
+//
+// Requirement: AD-079
+func TestAWriteTakesNoTagsThatMustNotMatch(t *testing.T) {
+	for _, none := range []string{`"7.aa"`, `*, "7.aa"`, ","} {
+		if _, err := ParseCondition(http.Header{"If-None-Match": {none}}); directory.ProblemOf(err) !=
+			directory.BadRequest {
+			t.Errorf("If-None-Match %s: %v", none, err)
+		}
+	}
+}
+
+// Tags are compared strongly by If-Match, and weakly by If-None-Match.
+//
+// Requirement: AD-079
+func TestConditionsOfReads(t *testing.T) {
+	for _, x := range []struct {
+		tags, etag       string
+		match, noneMatch bool
+	}{
+		{`"a"`, `"a"`, true, true},
+		{`"x", "a"`, `"a"`, true, true},
+		{`W/"a"`, `"a"`, false, true},
+		{`"a"`, `W/"a"`, false, true},
+		{`W/"a"`, `W/"a"`, false, true},
+		{`*`, `W/"a"`, true, true},
+		{`"x"`, `"a"`, false, false},
+		{``, `"a"`, false, false},
+	} {
+		match, none := http.Header{"If-Match": {x.tags}}, http.Header{"If-None-Match": {x.tags}}
+		if IfMatch(match, x.etag) != x.match || IfNoneMatch(none, x.etag) != x.noneMatch {
+			t.Errorf("%s of %s: matches %t, %t", x.tags, x.etag, IfMatch(match, x.etag), IfNoneMatch(none, x.etag))
+		}
+	}
+
+	if none := (http.Header{}); !IfMatch(none, `"a"`) || IfNoneMatch(none, `"a"`) {
+		t.Error("without a condition a read has one")
 	}
 }
