@@ -60,37 +60,6 @@ func TestIgnoredPartsAreNamed(t *testing.T) {
 	}
 }
 
-// Domains in a visibility that are no active peers are named once the registration is
-// accepted: a caller that may not register learns nothing of the peerings.
-//
-// Requirement: XU-003
-func TestMissingPeersAreNamedToRegistrants(t *testing.T) {
-	s := newTestServer(t, func(cfg *Config) {
-		cfg.IsPeer = func(td spiffeid.TrustDomain) bool { return td == beta }
-		cfg.Registry = &outrun{}
-	})
-
-	const peers = "&visibility=peers:beta.test,nowhere.test"
-
-	for _, c := range []struct {
-		caller, query string
-		status        int
-		want          string
-	}{
-		{"/agent/ada", "agent=x&lt=60" + peers, 201, "peers:nowhere.test"},
-		{"/agent/ada", "agent=x&lt=60&visibility=peers:beta.test", 201, ""},
-		{"/agent/ada", "agent=x&lt=60", 201, ""},
-		{"/agent/ada", "agent=reserved&lt=60" + peers, 403, ""},
-		{"", "agent=x&lt=60" + peers, 401, ""},
-	} {
-		resp := ask(t, s, c.caller, "POST", "/ad/r?"+c.query, `{"base":"https://a.test"}`)
-		if got := resp.Header.Get(wire.HeaderIgnored); resp.StatusCode != c.status || got != c.want {
-			t.Errorf("%s, %s: status %d, ignored %q, want %d and %q", c.caller, c.query, resp.StatusCode, got, c.status,
-				c.want)
-		}
-	}
-}
-
 // No draft says that a directory ignores parameters of operators' routes.
 func TestOperatorsParametersAreKnown(t *testing.T) {
 	_, s := trailServer(t)
