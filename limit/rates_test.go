@@ -82,6 +82,15 @@ func TestKeysAreBoundedAndForgotten(t *testing.T) {
 		t.Error("the last one has new tokens")
 	}
 
+	// What is in use stays known.
+	for i := range 2 * most {
+		rates.Take(-1000-i, of, now, 1)
+
+		if _, _, ok := rates.Take(2*most-1, of, now, 1); ok {
+			t.Fatal("a key that is in use has new tokens")
+		}
+	}
+
 	now = now.Add(of.Window())
 	for i := range most/2 + 1 {
 		rates.Take(-1-i%3, of, now, 0)

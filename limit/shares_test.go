@@ -100,6 +100,13 @@ func TestPlacesAreReserved(t *testing.T) {
 		t.Errorf("%d places are left for the own domain, want an eighth", taken)
 	}
 
+	// A caller of another kind is no operator, whatever it is called.
+	for _, kind := range []limit.Kind{limit.Stranger, limit.Foreign} {
+		if taken, _ := takeAll(s, limit.Caller{Kind: kind, ID: operator.ID}); taken != 0 {
+			t.Errorf("%d places of operators are taken by a caller of kind %v", taken, kind)
+		}
+	}
+
 	if taken, _ := takeAll(s, operator); taken != 8 {
 		t.Errorf("%d places are left for operators, want 8", taken)
 	}
