@@ -1,9 +1,15 @@
 package discovery
 
 import (
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 )
 
@@ -56,5 +62,62 @@ func TestTermsAreBounded(t *testing.T) {
 
 	if res := find("0000001"); len(res.Candidates) != 1 || res.Candidates[0].Entry.RID != first.RID {
 		t.Errorf("what was there before is found %d times", len(res.Candidates))
+	}
+}
+
+// A record on which this program panics in the middle of indexing it is left out whole. Those that come with it, before
+// and after, are found, and so is the record when it is registered anew with other contents.
+//
+// Requirement: FORM-006
+func TestARecordThatPanicsCostsNoOther(t *testing.T) {
+	v := index.NewView(alpha)
+	panics := contain.New(slog.New(slog.DiscardHandler))
+
+	f, err := New(Config{View: v, Panics: panics})
+	must(t, err)
+	defer f.Close()
+
+	// Flags are noted last, so a record with flags panics when the rest of it is in the index.
+	must(t, f.CatchUp(t.Context()))
+
+	f.index.flagged = nil
+
+	put := func(n byte, agent, description string) {
+		d := directorytest.Document(t, directory.KindAD, `{"base":"https://a.test","description":"`+description+`"}`)
+		v.Own().Put(&directory.Entry{
+			Origin: alpha, RID: directorytest.RID(n), Agent: agent, Owner: directorytest.Ada, Document: d,
+			Packed:    directory.Pack(d, directorytest.Project(t, agent, d)),
+			ExpiresAt: time.Now().Add(time.Hour).UnixMilli(), Created: uint64(n), Revision: uint64(n),
+		})
+	}
+	find := func(text string) int {
+		t.Helper()
+
+		res, err := f.Find(t.Context(),
+			Query{Request: &Request{Query: text, Limit: 9, Constraints: Constraints{MaxAge: -1}}})
+		must(t, err)
+
+		return len(res.Candidates)
+	}
+
+	put(1, "before", "Plans a route.")
+	put(2, "bad", strings.Repeat("route ", 80))
+	put(3, "after", "Plans a route.")
+
+	if found := find("route"); found != 2 || f.Size().Registrations != 2 || panics.Count(contain.Discovery) != 1 {
+		t.Errorf("%d of the two others are found, %d are indexed, %d panics", found, f.Size().Registrations,
+			panics.Count(contain.Discovery))
+	}
+
+	put(2, "bad", "Plans a route.")
+
+	if found := find("route"); found != 3 {
+		t.Errorf("%d of three are found after the bad record changed", found)
+	}
+
+	put(3, "after", strings.Repeat("route ", 80))
+
+	if found := find("route"); found != 2 || f.Size().Registrations != 2 {
+		t.Errorf("%d are found after another became bad, %d are indexed", found, f.Size().Registrations)
 	}
 }
