@@ -16,16 +16,16 @@ import (
 // Requirement: AD-030, AD-010
 func TestParametersAreReadByTheirRoute(t *testing.T) {
 	for query, want := range map[string]string{
-		"a=1&b=2":             `"1" <nil>`,
-		"a=1&b=%zz&%zz=1&=%&": `"1" <nil>`,
-		"b=1":                 `"" <nil>`,
-		"a":                   `"" <nil>`,
-		"%61=1":               `"1" <nil>`,
-		"a=1&a=1":             "bad-query",
-		"a=%zz":               "bad-query",
-		"a=%ff":               "bad-query",
+		"owner=1&b=2":             `"1" <nil>`,
+		"owner=1&b=%zz&%zz=1&=%&": `"1" <nil>`,
+		"b=1":                     `"" <nil>`,
+		"owner":                   `"" <nil>`,
+		"%6fwner=1":               `"1" <nil>`,
+		"owner=1&owner=1":         "bad-query",
+		"owner=%zz":               "bad-query",
+		"owner=%ff":               "bad-query",
 	} {
-		value, err := ParseParams(query).One("a")
+		value, err := ParseParams(query).One("owner")
 
 		got := fmt.Sprintf("%q %v", value, err)
 		if err != nil {

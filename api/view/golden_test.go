@@ -281,6 +281,7 @@ func writeShapes(out *bytes.Buffer, r *Renderer, e *directory.Entry) {
 		write("provenance, "+shown.to, provenance)
 		once = append(once, string(provenance), "<"+shown.to+">")
 	}
+
 	candidate := &discovery.Candidate{
 		Entry: e, Score: .5, Flags: 1, MatchedTags: []string{"nlp"},
 		MatchedExamples: []discovery.MatchedExample{{ID: "e", Score: .5, Text: "Sum up."}},

@@ -134,6 +134,7 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	for i, e := range entries {
 		marked := *e
 		marked.Confusable = true
+
 		if got := r.item(&marked, Options{}).text; !strings.Contains(string(got), `"confusable"`) {
 			t.Fatalf("one reader's mark is missing in %s", got)
 		}

@@ -44,6 +44,44 @@ func TestGetListsTheDomainsOfAnAmbiguousName(t *testing.T) {
 	}
 }
 
+// With --origin the history is that domain's registration's, by name or rid; a rid alone is of the directory's own
+// domain, and may be of a registration that has ended.
+func TestAHistoryIsOfTheDomainThatIsNamed(t *testing.T) {
+	copied := "/ad/r/beta.test/" + rid
+
+	for _, x := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{rid}, "/ad/r/" + rid + "/history"},
+		{[]string{"weather"}, "/ad/r/weather /ad/r/" + rid + "/history"},
+		{[]string{rid, "--origin", "beta.test"}, copied + " " + copied + "/history"},
+		{[]string{"weather", "--origin", "beta.test"}, "/ad/l?agent=weather&origin=beta.test " + copied + " " + copied + "/history"},
+	} {
+		var asked []string
+
+		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.RequestURI())
+
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/history"):
+				says(`{"origin":"beta.test","complete":true,"statements":[]}`)(w, r)
+			case r.URL.Path == "/ad/l":
+				says(`{"agents":[{"agent":"weather","href":"`+copied+`"}]}`)(w, r)
+			case r.URL.Path == copied:
+				says(`{"agent":"weather","href":"`+copied+`"}`)(w, r)
+			default:
+				says(`{"agent":"weather","href":"/ad/r/`+rid+`"}`)(w, r)
+			}
+		})
+
+		code, _, errs := w.run(append([]string{"get", "--history"}, x.args...)...)
+		if got := strings.Join(asked, " "); code != 0 || got != x.want {
+			t.Errorf("%v: exit code %d, asked for %s, want %s; %s", x.args, code, got, x.want, errs)
+		}
+	}
+}
+
 // Registrations of a restore or of a frozen origin differ from others only by this mark.
 //
 // Requirement: MESH-019

@@ -9,7 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
 // An item is one document in the report of an import.
@@ -217,6 +220,96 @@ func TestAnInterruptedDryRunFails(t *testing.T) {
 	if code != 130 || !strings.Contains(out, "untried") ||
 		!strings.Contains(notes, "0 of 1 can be imported, then stopped") {
 		t.Errorf("exit code %d: %s %s", code, out, notes)
+	}
+}
+
+// An import that is interrupted says what it registered, and that the rest was not tried.
+func TestAnInterruptedImportSaysHowFarItCame(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+
+	var waiting atomic.Int32
+
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("agent") == "0.example" {
+			w.Header().Set("Location", "/ad/r/"+rid)
+			w.WriteHeader(http.StatusCreated)
+
+			return
+		}
+
+		// As many as are asked at once wait, so the first has its answer.
+		if waiting.Add(1) == connect.MaxParallel {
+			interrupt()
+		}
+
+		<-r.Context().Done()
+	})
+
+	dir := filepath.Join(w.dir, "in")
+	must(t, os.Mkdir(dir, 0o700))
+
+	for i := range connect.MaxParallel + 1 {
+		text := card("A", fmt.Sprintf("https://%d.example", i))
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.json", i)), []byte(text), 0o600))
+	}
+
+	code, out, notes := w.runWith(ctx, "import", "a2a", dir)
+
+	want := fmt.Sprintf("imported 1 of %d, then stopped", connect.MaxParallel+1)
+	if code != 130 || strings.Count(out, "registered") != 1 || strings.Count(out, "untried") != connect.MaxParallel ||
+		!strings.Contains(notes, want) {
+		t.Errorf("exit code %d: %s %s", code, out, notes)
+	}
+}
+
+// A dry run tells what an import would find: new names, those of other domains alone, refusals by the directory, and
+// changes of what the directory has. Documents about which the directory could not be asked are valid, and no more.
+func TestADryRunComparesWithTheDirectory(t *testing.T) {
+	const base = `"agent":"a.example","href":"/ad/r/` + rid + `"`
+
+	accepts := func(w http.ResponseWriter, r *http.Request) { problem(412, "precondition-failed", "none")(w, r) }
+
+	for name, x := range map[string]struct {
+		get, post http.HandlerFunc
+		result    string
+		code      int
+		reason    string
+	}{
+		"new":          {problem(404, "not-found", "none"), accepts, "new", 0, ""},
+		"of several":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(300) }, accepts, "new", 0, ""},
+		"of a peer":    {says(`{` + base + `,"provenance":{"verification":{"state":"verified"}}}`), accepts, "new", 0, ""},
+		"another's":    {problem(404, "not-found", "none"), problem(403, "forbidden", "not yours"), "refused", 1, "not yours"},
+		"unreachable":  {problem(503, "unavailable", "no leader"), problem(503, "unavailable", "no leader"), "valid", 0, ""},
+		"rate-limited": {problem(404, "not-found", "none"), problem(429, "rate-limited", "later"), "new", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					x.get(w, r)
+					return
+				}
+
+				if r.Header.Get("If-Match") == "" {
+					t.Error("a dry run registers")
+				}
+
+				x.post(w, r)
+			})
+			w.env["ROSTER_TIMEOUT"] = "1s"
+
+			code, out, notes := w.run("import", "a2a", w.file("a.json", card("A", "https://a.example")), "--dry-run", "-o", "json")
+
+			var report struct{ Items []item }
+			must(t, json.Unmarshal([]byte(out), &report))
+
+			if code != x.code || len(report.Items) != 1 || report.Items[0].Result != x.result ||
+				!strings.Contains(report.Items[0].Reason, x.reason) {
+				t.Errorf("exit code %d: %s %s", code, out, notes)
+			}
+		})
 	}
 }
 

@@ -129,6 +129,11 @@ func TestKeepWritesStaples(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "staple.json")
 		made := 0
 
+		var (
+			failed    []time.Duration
+			recovered time.Duration
+		)
+
 		d := &desk{answer: func(r *http.Request, at time.Duration) (int, string) {
 			if r.URL.Path != "/ad/r/"+rid+"/proof" {
 				return fine(r, at)
@@ -139,7 +144,12 @@ func TestKeepWritesStaples(t *testing.T) {
 			}
 
 			if made++; made > 3 && at < 2*time.Hour {
+				failed = append(failed, at)
 				return http.StatusNotFound, "not-found"
+			}
+
+			if at >= 2*time.Hour && recovered == 0 {
+				recovered = at
 			}
 
 			return http.StatusOK, fmt.Sprintf(`{"made":%d}`, made)
@@ -155,6 +165,13 @@ func TestKeepWritesStaples(t *testing.T) {
 		if strings.Count(notes, "cannot write the staple of weather") != 1 ||
 			strings.Count(notes, "wrote the staple of weather") != 1 {
 			t.Errorf("notes: %s", notes)
+		}
+
+		// A failure is followed by another try soon, and not at the next renewal.
+		for i, at := range append(failed[1:], recovered) {
+			if pause := at - failed[i]; pause > 30*time.Second {
+				t.Errorf("a failure is followed by a try after %s", pause)
+			}
 		}
 
 		last := time.Duration(0)

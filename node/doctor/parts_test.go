@@ -4,13 +4,18 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // Agents trust the gateway of their own domain, so another domain's identity is none.
@@ -26,6 +31,40 @@ func TestAGatewayIsOfItsDomain(t *testing.T) {
 
 	if len(d.findings) != 1 || d.findings[0].Status != StatusFailed || d.findings[0].Found != want {
 		t.Errorf("it finds %+v, want %q", d.findings, want)
+	}
+}
+
+// A private key that others than its owner may read, or write, is warned of.
+func TestDoctorWarnsOfAKeyThatOthersRead(t *testing.T) {
+	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
+	dir := t.TempDir()
+	cert, key, bundle := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"), filepath.Join(dir, "bundle.pem")
+
+	ca, err := trust.NewCA(domain, time.Now())
+	must(t, err)
+
+	authorities, _ := ca.PEM()
+	must(t, os.WriteFile(bundle, authorities, 0o600))
+
+	svid, err := ca.Issue("/roster/node/1", time.Hour, time.Now())
+	must(t, err)
+	must(t, trust.WriteSVID(svid, cert, key))
+
+	for mode, warned := range map[os.FileMode]bool{
+		0o600: false, 0o400: false, 0o640: true, 0o660: true, 0o620: true, 0o604: true, 0o644: true,
+	} {
+		must(t, os.Chmod(key, mode))
+
+		d := newDiagnosis(config.Config{TrustDomain: domain,
+			Identity: config.Identity{Cert: cert, Key: key, Bundle: bundle}}, nil)
+		d.identity(t.Context())
+
+		found := slices.ContainsFunc(d.findings, func(f Finding) bool {
+			return f.Check == "identity.key" && f.Status == StatusWarning && strings.Contains(f.Do, "chmod 600 "+key)
+		})
+		if found != warned {
+			t.Errorf("of mode %v: %+v", mode, d.findings)
+		}
 	}
 }
 
