@@ -70,7 +70,8 @@ func (l *leader) Linearize(context.Context) error {
 	return l.caughtUp()
 }
 
-// rules hide agents called secret from all but their owners, withhold the vendor, and reserve names.
+// rules hide agents called secret from all but their owners, withhold the vendor and, but for one agent, who registered
+// it, and reserve names.
 type rules struct {
 	access.Policy
 	version *uint64
@@ -91,9 +92,12 @@ func (rules) OnBehalf(_, _ directory.Identity, _ string, _ *directory.Projection
 }
 
 func (rules) Read(_ directory.Identity, e *directory.Entry) directory.Decision {
-	return directory.Decision{
-		Allow: !strings.HasPrefix(e.Agent, "secret"), Redaction: directory.Withhold("vendor", directory.MemberRegistrant),
+	withheld := []string{"vendor", directory.MemberRegistrant}
+	if e.Agent == "foreign" {
+		withheld = withheld[:1]
 	}
+
+	return directory.Decision{Allow: !strings.HasPrefix(e.Agent, "secret"), Redaction: directory.Withhold(withheld...)}
 }
 
 func (rules) Inside(id directory.Identity) bool     { return id.MemberOf(directorytest.Alpha) }
