@@ -37,6 +37,10 @@ func TestACredentialBoundsLifetimes(t *testing.T) {
 			t.Errorf("%d lives of %s, asked for %d: %d, want %d", x.lives, x.life, x.asked, got, x.want)
 		}
 
+		if got := l.CapRefresh(c, x.asked, held); got != x.want {
+			t.Errorf("%d lives of %s, a refresh that asks for %d: %d, want %d", x.lives, x.life, x.asked, got, x.want)
+		}
+
 		if got := l.CapRefresh(c, x.kept, held); got != x.wantsKept {
 			t.Errorf("%d lives of %s, and %d are kept: %d, want %d", x.lives, x.life, held.Lifetime, got, x.wantsKept)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/directorytest"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 var errNoLeader = directory.Refuse(directory.Unavailable, "there is no leader")
@@ -234,8 +235,11 @@ func TestAWriteFindsWhatItMayChange(t *testing.T) {
 	for origin, want := range map[*directory.Entry]string{
 		foreign: "https://beta.test/ad/r/", entry(t, directorytest.Gamma, 5, "far"): "",
 	} {
-		detail := n.Foreign(origin).Error()
-		if !strings.Contains(detail, origin.Origin.Name()) || strings.Contains(detail, "original") != (want != "") ||
+		err := n.Foreign(origin)
+		detail := err.Error()
+
+		members := len(problem.Explain(err).Members)
+		if members != 1+map[bool]int{true: 1}[want != ""] || !strings.Contains(detail, origin.Origin.Name()) || strings.Contains(detail, "original") != (want != "") ||
 			!strings.Contains(detail, want) {
 			t.Errorf("of %s: %s", origin.Origin, detail)
 		}
@@ -255,28 +259,38 @@ func TestARefreshIsForWhatMayBeRenewed(t *testing.T) {
 	}
 
 	for _, x := range []struct {
+		who    directory.Identity
 		id     string
 		want   directory.Problem
 		here   bool
 		asking int
 	}{
-		{"own", "", true, 0},
-		{"reserved", directory.Forbidden, true, 0},
-		{late.RID.String(), directory.Forbidden, true, 1},
-		{directorytest.RID(9).String(), "", false, 2},
+		{directorytest.Ada, "own", "", true, 0},
+		{directorytest.Bob, "own", directory.Forbidden, false, 0},
+		{directorytest.Ada, "reserved", directory.Forbidden, true, 0},
+		{directorytest.Ada, late.RID.String(), directory.Forbidden, true, 1},
+		{directorytest.Ada, directorytest.RID(9).String(), "", false, 2},
 	} {
-		target, err := n.Targets(callBy(directorytest.Ada, Name{}, "")).Renewable(Name{ID: x.id})
+		target, err := n.Targets(callBy(x.who, Name{}, "")).Renewable(Name{ID: x.id})
 		if err != nil && directory.ProblemOf(err) != x.want || err == nil && x.want != "" || (target.Entry != nil) != x.here ||
 			n.leader.linearizing != x.asking {
 			t.Errorf("%s: %+v, %v, %d times caught up", x.id, target, err, n.leader.linearizing)
 		}
 
-		for _, problem := range []directory.Problem{directory.Forbidden, directory.NotFound, directory.Unavailable} {
-			hides := !x.here && problem != directory.Unavailable
-			if got := directory.ProblemOf(target.Hide(directory.Refuse(problem, "no"))); err == nil &&
-				(got != problem || strings.Contains(target.Hide(directory.Refuse(problem, "no")).Error(), x.id) != hides) &&
-				!(hides && got == directory.NotFound) {
-				t.Errorf("%s: a leader's %s is told as %s", x.id, problem, got)
+		if err != nil {
+			continue
+		}
+
+		for _, refusal := range []directory.Problem{directory.Forbidden, directory.NotFound, directory.Unavailable} {
+			want := refusal
+			if !x.here && refusal == directory.Forbidden {
+				want = directory.NotFound
+			}
+
+			hidden := target.Hide(directory.Refuse(refusal, "no"))
+			if directory.ProblemOf(hidden) != want || want == directory.NotFound && !x.here &&
+				hidden.Error() != NotFoundID(x.id).Error() {
+				t.Errorf("%s: a leader's %s is told as %v", x.id, refusal, hidden)
 			}
 		}
 	}
