@@ -179,3 +179,12 @@ func callBy(who directory.Identity, name Name, query string, header ...string) *
 		Vars: map[string]string{"id": name.ID, "origin": name.Origin}, AnswerHeader: http.Header{},
 	}
 }
+
+// refusal returns the problem of an error; empty without one.
+func refusal(err error) directory.Problem {
+	if err == nil {
+		return ""
+	}
+
+	return directory.ProblemOf(err)
+}

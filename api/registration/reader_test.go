@@ -79,15 +79,17 @@ func TestARegistrationIsFoundByThoseWhoMaySeeIt(t *testing.T) {
 			n.offer = directory.Offer{RID: copied.RID, To: directorytest.Bob}
 		}
 
-		found, err := n.Reader.Find(httptest.NewRecorder(), callBy(directorytest.Bob, Name{ID: name}, ""), n.Reader.Render.Href)
+		call := callBy(directorytest.Bob, Name{ID: name}, "")
+
+		found, err := n.Reader.Find(httptest.NewRecorder(), call, n.Reader.Render.Href)
 		if err != nil || found.Redaction.ShowsAll() {
 			t.Errorf("bob sees all of %s: %v", name, err)
 		}
 	}
 }
 
-// An answer says until when a registration is shown, and to those with an identity who else may see it. Its path here is
-// named if the request has another.
+// An answer says until when a registration is shown, and to those with an identity who else may see it. Its path here
+// is named if the request has another.
 //
 // Requirement: AD-053
 func TestAnAnswerSaysWhatItShows(t *testing.T) {

@@ -79,12 +79,14 @@ func TestAChangeThatIsOvertakenIsJudgedAgain(t *testing.T) {
 		want        directory.Problem
 		tries, asks int
 	}{
-		"never":           {nil, nil, "", 1, 0},
-		"once":            {[]error{overtaken}, nil, "", 2, 1},
-		"as may be":       {slices.Repeat([]error{overtaken}, maxProposals-1), nil, "", maxProposals, maxProposals - 1},
-		"again and again": {slices.Repeat([]error{overtaken}, 99), nil, directory.Overtaken, maxProposals, maxProposals - 1},
-		"without leader":  {[]error{overtaken}, errNoLeader, directory.Unavailable, 1, 1},
-		"refused":         {[]error{errNoLeader}, nil, directory.Unavailable, 1, 0},
+		"never":     {nil, nil, "", 1, 0},
+		"once":      {[]error{overtaken}, nil, "", 2, 1},
+		"as may be": {slices.Repeat([]error{overtaken}, maxProposals-1), nil, "", maxProposals, maxProposals - 1},
+		"again and again": {
+			slices.Repeat([]error{overtaken}, 99), nil, directory.Overtaken, maxProposals, maxProposals - 1,
+		},
+		"without leader": {[]error{overtaken}, errNoLeader, directory.Unavailable, 1, 1},
+		"refused":        {[]error{errNoLeader}, nil, directory.Unavailable, 1, 0},
 	} {
 		n := newNode()
 		n.leader.errs = x.errs
@@ -97,9 +99,10 @@ func TestAChangeThatIsOvertakenIsJudgedAgain(t *testing.T) {
 		call.Audited = true
 
 		_, err := n.Register(call, proposalOf(t, "one"))
-		if directory.ProblemOf(err) != x.want && (err != nil || x.want != "") || len(n.leader.registers) != x.tries ||
+		if refusal(err) != x.want || len(n.leader.registers) != x.tries ||
 			n.leader.linearizing != x.asks || call.Audited != (x.asks == 0) {
-			t.Errorf("%s: %v after %d tries, %d times caught up", name, err, len(n.leader.registers), n.leader.linearizing)
+			t.Errorf("%s: %v after %d tries, %d times caught up", name, err, len(n.leader.registers),
+				n.leader.linearizing)
 		}
 
 		for i, asked := range n.leader.registers {
@@ -152,8 +155,8 @@ func TestPolicyJudgesTheVisibilityToCome(t *testing.T) {
 		proposal.Visibility, proposal.KeepVisibility = x.visibility, x.keep
 
 		_, err := n.Register(call, proposal)
-		if (directory.ProblemOf(err) == directory.Forbidden) != x.refused || (len(n.leader.registers) == 0) != x.refused ||
-			call.AnswerHeader.Get(wire.HeaderIgnored) != x.ignored {
+		if (directory.ProblemOf(err) == directory.Forbidden) != x.refused ||
+			(len(n.leader.registers) == 0) != x.refused || call.AnswerHeader.Get(wire.HeaderIgnored) != x.ignored {
 			t.Errorf("%s, %s, keep %t: %v, %v", x.agent, x.visibility, x.keep, err, call.AnswerHeader)
 		}
 	}
@@ -238,9 +241,9 @@ func TestAWriteFindsWhatItMayChange(t *testing.T) {
 		err := n.Foreign(origin)
 		detail := err.Error()
 
-		members := len(problem.Explain(err).Members)
-		if members != 1+map[bool]int{true: 1}[want != ""] || !strings.Contains(detail, origin.Origin.Name()) || strings.Contains(detail, "original") != (want != "") ||
-			!strings.Contains(detail, want) {
+		members := map[bool]int{true: 2, false: 1}[want != ""]
+		if len(problem.Explain(err).Members) != members || !strings.Contains(detail, origin.Origin.Name()) ||
+			strings.Contains(detail, "original") != (want != "") || !strings.Contains(detail, want) {
 			t.Errorf("of %s: %s", origin.Origin, detail)
 		}
 	}
@@ -272,8 +275,7 @@ func TestARefreshIsForWhatMayBeRenewed(t *testing.T) {
 		{directorytest.Ada, directorytest.RID(9).String(), "", false, 2},
 	} {
 		target, err := n.Targets(callBy(x.who, Name{}, "")).Renewable(Name{ID: x.id})
-		if err != nil && directory.ProblemOf(err) != x.want || err == nil && x.want != "" || (target.Entry != nil) != x.here ||
-			n.leader.linearizing != x.asking {
+		if refusal(err) != x.want || (target.Entry != nil) != x.here || n.leader.linearizing != x.asking {
 			t.Errorf("%s: %+v, %v, %d times caught up", x.id, target, err, n.leader.linearizing)
 		}
 
@@ -341,7 +343,7 @@ func TestARemovalIsOfWhatItsCallerMayChange(t *testing.T) {
 		w := httptest.NewRecorder()
 
 		err := n.Remove(w, callBy(x.who, Name{ID: x.id}, "", x.header...))
-		if err != nil && directory.ProblemOf(err) != x.want || err == nil && x.want != "" || len(n.leader.removes) != x.asked {
+		if refusal(err) != x.want || len(n.leader.removes) != x.asked {
 			t.Errorf("%s removes %s: %v, asked %d times", x.who, x.id, err, len(n.leader.removes))
 		}
 
@@ -371,7 +373,9 @@ func TestAWriteIsAnsweredWithTheRegistration(t *testing.T) {
 	for _, created := range []bool{true, false} {
 		for _, here := range []bool{true, false} {
 			w := httptest.NewRecorder()
-			outcome := directory.Outcome{RID: own.RID, Created: created, Position: directory.Position{Epoch: 1, Revision: 9}}
+			outcome := directory.Outcome{
+				RID: own.RID, Created: created, Position: directory.Position{Epoch: 1, Revision: 9},
+			}
 
 			if !here {
 				outcome.RID = directorytest.RID(9)
@@ -431,8 +435,7 @@ func TestWhatAPUTReplaces(t *testing.T) {
 		n.leader.errs = []error{x.err}
 
 		name, exists, err := n.Replaced(callBy(x.who, Name{ID: x.id}, ""))
-		if name != x.name || exists != x.exists || err != nil && directory.ProblemOf(err) != x.want ||
-			err == nil && x.want != "" {
+		if name != x.name || exists != x.exists || refusal(err) != x.want {
 			t.Errorf("%s puts %s: %q, %t, %v", x.who, x.id, name, exists, err)
 		}
 

@@ -19,11 +19,13 @@ func TestAnAuditEventSaysWhoAsked(t *testing.T) {
 	}
 
 	call := &Call{
-		Request: &http.Request{}, RequestID: "r", Identity: ada, Decided: []string{"house-rules", "reserved-names", "quota"},
+		Request: &http.Request{}, RequestID: "r", Identity: ada,
+		Decided: []string{"house-rules", "reserved-names", "quota"},
 	}
 
 	for credential, authn := range map[Credential]string{
-		{}: "", {ReadOnly: true}: "", {Method: "wpt"}: "wpt", {Method: "jwt-svid", ReadOnly: true}: "jwt-svid, for reads",
+		{}: "", {ReadOnly: true}: "", {Method: "wpt"}: "wpt",
+		{Method: "jwt-svid", ReadOnly: true}: "jwt-svid, for reads",
 	} {
 		call.Credential = credential
 

@@ -123,9 +123,10 @@ func TestViewsAreTheGoldens(t *testing.T) {
 			}
 			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
 			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
-			same(t, "the candidate", r.AppendCandidate(nil, candidate,
-				&discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}}, opt),
-				g.Candidate)
+			ask := &discovery.Request{
+				Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1},
+			}
+			same(t, "the candidate", r.AppendCandidate(nil, candidate, ask, opt), g.Candidate)
 		})
 	}
 }
@@ -179,7 +180,8 @@ var updateShapes = flag.Bool("update", false, "write testdata/shapes.txt anew")
 
 // richDocuments have each member that a surface shows, and endpoints with a secret in them.
 var richDocuments = map[directory.Kind]string{
-	directory.KindAD: `{"base":"https://agents.example.com/one","name":"One","description":"Translates.","status":"deprecated",` +
+	directory.KindAD: `{"base":"https://agents.example.com/one","name":"One","description":"Translates.",` +
+		`"status":"deprecated",` +
 		`"protocols":["mcp","a2a"],"version":"2","vendor":"V","supported_languages":["de"],` +
 		`"authentication":{"type":"mtls"},"constraints":{"region":"eu"},"agent":"other","notes":{"":1},` +
 		`"capabilities":[{"name":"translate","type":"tool","description":"D","tags":["t"],` +
@@ -240,8 +242,9 @@ func TestEverySurfaceShowsAllOfARegistration(t *testing.T) {
 		kind   directory.Kind
 		origin spiffeid.TrustDomain
 	}{
-		{directory.KindAD, alpha}, {directory.KindAIDIP, alpha}, {directory.KindProfile, alpha}, {directory.KindWoA, alpha},
-		{directory.KindAD, beta}, {directory.KindProfile, beta}, {directory.KindAIDIP, frozen},
+		{directory.KindAD, alpha}, {directory.KindAIDIP, alpha}, {directory.KindProfile, alpha},
+		{directory.KindWoA, alpha}, {directory.KindAD, beta}, {directory.KindProfile, beta},
+		{directory.KindAIDIP, frozen},
 	} {
 		e := entryOf(t, x.kind, x.origin, "01JWNTC0000000000000000AD1", "one", 17, richDocuments[x.kind])
 		e.ExpiresAt = 3600_000 // less than the lifetime

@@ -56,7 +56,10 @@ func TestAHistoryIsOfTheDomainThatIsNamed(t *testing.T) {
 		{[]string{rid}, "/ad/r/" + rid + "/history"},
 		{[]string{"weather"}, "/ad/r/weather /ad/r/" + rid + "/history"},
 		{[]string{rid, "--origin", "beta.test"}, copied + " " + copied + "/history"},
-		{[]string{"weather", "--origin", "beta.test"}, "/ad/l?agent=weather&origin=beta.test " + copied + " " + copied + "/history"},
+		{
+			[]string{"weather", "--origin", "beta.test"},
+			"/ad/l?agent=weather&origin=beta.test " + copied + " " + copied + "/history",
+		},
 	} {
 		var asked []string
 

@@ -268,7 +268,9 @@ func TestAnInterruptedImportSaysHowFarItCame(t *testing.T) {
 func TestADryRunComparesWithTheDirectory(t *testing.T) {
 	const base = `"agent":"a.example","href":"/ad/r/` + rid + `"`
 
-	accepts := func(w http.ResponseWriter, r *http.Request) { problem(412, "precondition-failed", "none")(w, r) }
+	accepts, absent := problem(412, "precondition-failed", "none"), problem(404, "not-found", "none")
+	away := problem(503, "unavailable", "no leader")
+	copied := says(`{` + base + `,"provenance":{"verification":{"state":"verified"}}}`)
 
 	for name, x := range map[string]struct {
 		get, post http.HandlerFunc
@@ -276,12 +278,12 @@ func TestADryRunComparesWithTheDirectory(t *testing.T) {
 		code      int
 		reason    string
 	}{
-		"new":          {problem(404, "not-found", "none"), accepts, "new", 0, ""},
+		"new":          {absent, accepts, "new", 0, ""},
 		"of several":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(300) }, accepts, "new", 0, ""},
-		"of a peer":    {says(`{` + base + `,"provenance":{"verification":{"state":"verified"}}}`), accepts, "new", 0, ""},
-		"another's":    {problem(404, "not-found", "none"), problem(403, "forbidden", "not yours"), "refused", 1, "not yours"},
-		"unreachable":  {problem(503, "unavailable", "no leader"), problem(503, "unavailable", "no leader"), "valid", 0, ""},
-		"rate-limited": {problem(404, "not-found", "none"), problem(429, "rate-limited", "later"), "new", 0, ""},
+		"of a peer":    {copied, accepts, "new", 0, ""},
+		"another's":    {absent, problem(403, "forbidden", "not yours"), "refused", 1, "not yours"},
+		"unreachable":  {away, away, "valid", 0, ""},
+		"rate-limited": {absent, problem(429, "rate-limited", "later"), "new", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -300,7 +302,8 @@ func TestADryRunComparesWithTheDirectory(t *testing.T) {
 			})
 			w.env["ROSTER_TIMEOUT"] = "1s"
 
-			code, out, notes := w.run("import", "a2a", w.file("a.json", card("A", "https://a.example")), "--dry-run", "-o", "json")
+			file := w.file("a.json", card("A", "https://a.example"))
+			code, out, notes := w.run("import", "a2a", file, "--dry-run", "-o", "json")
 
 			var report struct{ Items []item }
 			must(t, json.Unmarshal([]byte(out), &report))
