@@ -86,6 +86,13 @@ func TestEventsWaitForTheirRate(t *testing.T) {
 			t.Errorf("an event whose time ends before its turn: %v", err)
 		}
 
+		long, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+
+		if err := rate.Wait(long, betas(2)); err != nil {
+			t.Errorf("an event that has the time for its turn: %v", err)
+		}
+
 		if _, ok := rate.Allow(own(1)); !ok {
 			t.Error("a caller of the own domain is refused")
 		}

@@ -56,9 +56,10 @@ func TestAPartyKeepsItsBoundAndLeavesNothing(t *testing.T) {
 			second()
 		}
 
-		if len(f.parties) != 0 || f.turns.Len() != 0 || f.taken != 0 || f.places.Held() != 0 {
-			t.Errorf("left behind: %d parties, %d turns, %d slots, %d places", len(f.parties), f.turns.Len(), f.taken,
-				f.places.Held())
+		if len(f.parties) != 0 || f.turns.Len() != 0 || f.taken != 0 || f.places.Held() != 0 ||
+			len(f.places.callers) != 0 {
+			t.Errorf("left behind: %d parties, %d turns, %d slots, %d places of %v", len(f.parties), f.turns.Len(),
+				f.taken, f.places.Held(), f.places.callers)
 		}
 	})
 }

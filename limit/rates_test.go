@@ -33,6 +33,16 @@ func TestAKeyHasItsRate(t *testing.T) {
 	if left, _, _ := rates.Take("ada", limit.Rate{PerSecond: 2, Burst: 3}, now.Add(of.Window()), 0); left != 3 {
 		t.Errorf("%v are left by a lower rate", left)
 	}
+
+	// Another rate is in force for a key that is known.
+	rates.Take("eve", limit.Rate{PerSecond: 1, Burst: 20}, now, 20)
+
+	faster := limit.Rate{PerSecond: 10, Burst: 20}
+	rates.Take("eve", faster, now, 0)
+
+	if left, _, _ := rates.Take("eve", faster, now.Add(time.Second), 0); left != 10 {
+		t.Errorf("%v have come in a second by a higher rate", left)
+	}
 }
 
 // Callers read the clock before they get the lock, so that on a busy machine times come in any order.

@@ -81,6 +81,17 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			gatewaytest.WoAAgent("a", ``), "", "HTTP"},
 		"loopback base": {strings.Replace(gatewaytest.WoARest, "https://api.example.com", "http://127.0.0.1", 1),
 			gatewaytest.WoAAgent("a", ``), "", "HTTP"},
+		"plain base of a transport that it has not": {`{"mcp":{"server":"https://x.example/mcp","tool_namespace":"n",` +
+			`"tool_field":"agent"},` + strings.Replace(gatewaytest.WoARest, "https:", "http:", 1)[1:],
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", ""},
+		"a large transport that it has not": {strings.Replace(gatewaytest.WoARest, `{"rest"`,
+			`{"com.example.pigeon":{"x":"`+strings.Repeat("x", directory.MaxDocument)+`"},"rest"`, 1),
+			gatewaytest.WoAAgent("a", ``), "", ""},
+		"inputs in a schema": {gatewaytest.WoARest, strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{`,
+			`"outputs":{"properties":{"inputs":{"type":"object"}},"default":{"token":"s3cret"},`, 1), "", ""},
+		"remote schema behind inputs": {gatewaytest.WoARest,
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{`, `"outputs":{"properties":{"inputs":{}},`+
+				`"not":{"$ref":"https://elsewhere.example/"},`, 1), "", "$ref"},
 		"base with query": {strings.Replace(gatewaytest.WoARest, ".com", ".com?a=b", 1),
 			gatewaytest.WoAAgent("a", ``), "", "query"},
 		"relative path": {strings.Replace(gatewaytest.WoARest, "/agents/", "agents/", 1),

@@ -204,7 +204,7 @@ func (s *splitter) named(agent *Agent, names []string) (kept []string) {
 				fmt.Sprintf("the transport %.40q is neither registered nor private, and is passed over", name))
 
 			continue
-		case described && name == "rest" && strings.HasSuffix(s.base, "/"):
+		case name == "rest" && strings.HasSuffix(s.base, "/"):
 			agent.Warnings = append(agent.Warnings,
 				"the base of its transport rest ends with a slash, which is left out")
 		}

@@ -38,7 +38,8 @@ func TestAGatewayIsOfItsDomain(t *testing.T) {
 func TestDoctorWarnsOfAKeyThatOthersRead(t *testing.T) {
 	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
 	dir := t.TempDir()
-	cert, key, bundle := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"), filepath.Join(dir, "bundle.pem")
+	cert, key := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")
+	bundle := filepath.Join(dir, "bundle.pem")
 
 	ca, err := trust.NewCA(domain, time.Now())
 	must(t, err)
