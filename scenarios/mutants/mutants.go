@@ -142,7 +142,7 @@ var All = []Mutant{
 		Old:     "event.Policies = c.Decided",
 		New:     "event.Policies = c.Decided[:min(1, len(c.Decided))]",
 		Package: "api/request",
-		Test:    "TestAuditNamesEveryPolicy",
+		Test:    "TestAnAuditEventSaysWhoAsked",
 	},
 	{
 		Name:    "the prober renews by an old finding",
