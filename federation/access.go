@@ -32,6 +32,20 @@ func (ps peers) speaksTo(td spiffeid.TrustDomain) bool {
 	return o != nil && o.Accepts()
 }
 
+// admits reports whether a node may send requests and gossip at present: a member of this domain, or a node
+// of an active peer that the peer's newest key document lists. A node that its domain removes is a stranger at
+// once, at a peer as soon as the peer has that document (rule S7).
+func (ps peers) admits(id spiffeid.ID) bool {
+	switch {
+	case !isNode(id) || !ps.speaksTo(id.TrustDomain()):
+		return false
+	case id.TrustDomain() != ps.cfg.Domain:
+		return ps.listsNode(id)
+	}
+
+	return ps.cfg.Member(id)
+}
+
 // listsNode reports whether the newest key document of a peer has a key of a node. Until this node has one,
 // right after the peering began, it takes every node of the peer.
 func (ps peers) listsNode(id spiffeid.ID) bool {

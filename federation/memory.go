@@ -76,7 +76,7 @@ func (m *Mesh) showSmallest(used float64) bool {
 
 	least := showBelow - used
 	for _, origin := range m.origins.All() {
-		if need := m.memoryNeed(origin); origin.Status().Shed && need < least {
+		if need := m.memoryNeed(origin); origin.IsShed() && need < least {
 			smallest, least = origin, need
 		}
 	}
@@ -88,6 +88,17 @@ func (m *Mesh) showSmallest(used float64) bool {
 	m.cfg.Logger.Info("a peer's registrations are shown again", "origin", smallest.Domain.Name())
 
 	return true
+}
+
+// Shed returns the domains whose registrations are not shown, because the node is short of memory. It takes no lock.
+func (m *Mesh) Shed() (domains []string) {
+	for _, origin := range m.origins.All() {
+		if origin.IsShed() {
+			domains = append(domains, origin.Domain.Name())
+		}
+	}
+
+	return domains
 }
 
 // memoryNeed estimates the share of the memory limit that an origin's records take in the index.

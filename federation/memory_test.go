@@ -2,6 +2,7 @@ package federation
 
 import (
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -55,8 +56,8 @@ func TestTheLargestPeerIsShedFirst(t *testing.T) {
 				t.Errorf("%s: %d and %d are shown, want %d and %d", when, a, b, ofLarge, ofSmall)
 			}
 
-			if got := betas.Peers()[0].Shed; got != shed {
-				t.Errorf("%s: the status says shed %v", when, got)
+			if got := betas.Peers()[0].Shed; got != shed || slices.Contains(betas.Shed(), alpha.Name()) != shed {
+				t.Errorf("%s: the status says shed %v, and shed are %v", when, got, betas.Shed())
 			}
 		}
 

@@ -531,6 +531,14 @@ func (m *Mesh) Members() []gossip.MemberStatus {
 	return pool.Members()
 }
 
+// PeerQuotas returns the most records of a peer, and the most bytes of them, where its peering has no quotas of its
+// own; 0 is none.
+func (m *Mesh) PeerQuotas() (records, bytes uint64) { return m.cfg.Records, m.cfg.Bytes }
+
+// Admits reports whether a node may gossip and send requests at present: a member of this domain, or a node that
+// the newest key document of an active peer lists.
+func (m *Mesh) Admits(id spiffeid.ID) bool { return m.peers.admits(id) }
+
 // Frozen returns the frozen domains, from which nothing new is accepted. It takes no lock.
 // The caller must not modify the slice.
 func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.evidence.frozen.Load() }

@@ -44,7 +44,7 @@ func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...stri
 		ServerTLS: server, ClientTLS: client,
 		Advertise: address, Seeds: func() []string { return seeds },
 		Logger: s.cfg.Logger, Bound: func(*http.Server) {},
-		Allow: func(id spiffeid.ID) bool { return s.peers.speaksTo(id.TrustDomain()) },
+		Allow: func(id spiffeid.ID) bool { return s.Admits(id) },
 	}
 	s.reopen(t)
 }
@@ -100,6 +100,37 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 			if p.GossipIn == 0 || p.GossipOut == 0 {
 				t.Errorf("%s: %d bytes came by gossip and %d went", p.Domain, p.GossipIn, p.GossipOut)
 			}
+		}
+	})
+}
+
+// A node that a peer's newest key document no longer lists is in no pool, whatever certificate it has.
+//
+// Requirement: SEC-011
+func TestANodeThatItsDomainRemovedLeavesThePool(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		former := b.world.open(t, t.TempDir(), 2, b.origin, active(beta, 1))
+		b.origin.listKeys(nil, b.alpha.keys, former.keys)
+
+		net := newGossipNet(t)
+		b.alpha.gossips(t, net, "10.1.0.1:7946", "10.1.0.2:7946")
+		b.beta.gossips(t, net, "10.1.0.2:7946", "10.1.0.1:7946", "10.1.0.3:7946")
+		former.gossips(t, net, "10.1.0.3:7946", "10.1.0.2:7946")
+
+		for _, s := range []*site{b.alpha, b.beta, former} {
+			defer s.run(t)()
+		}
+
+		eventually(t, 30*time.Second, "a pool of three", func() bool { return len(b.beta.Members()) == 3 })
+
+		b.origin.listKeys(nil, b.alpha.keys)
+		eventually(t, time.Minute, "it leaves the pool", func() bool { return len(b.beta.Members()) == 2 })
+
+		rid := b.origin.register("agent", 600)
+		eventually(t, 10*time.Second, "a page", func() bool { return b.beta.shown(alpha)[rid] != nil })
+
+		if b.beta.Admits(former.cfg.Node) || !b.beta.Admits(b.alpha.cfg.Node) {
+			t.Error("the removed node is admitted, or the other isn't")
 		}
 	})
 }

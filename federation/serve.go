@@ -22,8 +22,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-const nodePath = "/roster/node/"
-
 // refusalDelay is how long a request without a place waits for its refusal.
 const refusalDelay = time.Second
 
@@ -114,7 +112,7 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.tellStanding(w, id.TrustDomain())
 		}
 
-		listed := ok && s.admits(id)
+		listed := ok && s.peers.admits(id)
 		if !listed && !(ok && r.URL.Path == protocol.PathKeys && s.greets(id)) {
 			s.refuse(w, directory.Refuse(directory.Forbidden,
 				"these routes are for nodes of this domain and of its active peers"))
@@ -133,20 +131,6 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.refuse(out, err)
 		}
 	}
-}
-
-// admits reports whether a node may send requests at present: a member of this domain, or a node
-// of an active peer that the peer's newest key document lists. A member that is removed is a stranger
-// at once (rule S7).
-func (s *server) admits(id spiffeid.ID) bool {
-	switch {
-	case !isNode(id) || !s.peers.speaksTo(id.TrustDomain()):
-		return false
-	case id.TrustDomain() != s.cfg.Domain:
-		return s.peers.listsNode(id)
-	}
-
-	return s.cfg.Member(id)
 }
 
 // greets reports whether a node of an active peer may ask for key documents, although its domain's does
@@ -211,7 +195,7 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 
 // isNode reports whether id is a node's (trust.md, "Identities").
 func isNode(id spiffeid.ID) bool {
-	return len(id.Path()) > len(nodePath) && strings.HasPrefix(id.Path(), nodePath)
+	return len(id.Path()) > len(directory.NodePath) && strings.HasPrefix(id.Path(), directory.NodePath)
 }
 
 var errNotListed = directory.Refuse(directory.Forbidden,
@@ -378,7 +362,7 @@ func (s *server) mayHave(r *http.Request, from spiffeid.TrustDomain, query proto
 	id, ok := s.caller(r)
 
 	switch {
-	case !ok || !s.admits(id):
+	case !ok || !s.peers.admits(id):
 		return false
 	case query.Aud == directory.Mesh:
 		return s.peers.lists(query.Origin, from)

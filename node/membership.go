@@ -7,21 +7,19 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // A membership decides which nodes belong to this node's domain: not by the path of their IDs,
-// but by the domain's Raft configuration (rule S7). Of other domains that can't be known.
+// but by the domain's Raft configuration (rule S7).
 type membership struct {
-	domain     spiffeid.TrustDomain
-	node       spiffeid.ID
-	store      *consensus.Store
-	agreements *peering.Agreements
+	domain spiffeid.TrustDomain
+	node   spiffeid.ID
+	store  *consensus.Store
 }
 
 func newMembership(n *Node) membership {
-	return membership{n.cfg.TrustDomain, n.id, n.store, n.agreements}
+	return membership{n.cfg.TrustDomain, n.id, n.store}
 }
 
 // isMember reports whether id is this node or another current member of its domain.
@@ -48,14 +46,4 @@ func (m membership) isStranger(identity directory.Identity) bool {
 	id, ok := identity.SPIFFE()
 
 	return ok && trust.IsNode(id, m.domain) && !m.isMember(id)
-}
-
-// inMesh reports whether id is a member of this domain or a node of an actively peered one.
-func (m membership) inMesh(id spiffeid.ID) bool {
-	td := id.TrustDomain()
-	if td == m.domain {
-		return trust.IsNode(id, td) && m.isMember(id)
-	}
-
-	return trust.IsNode(id, td) && m.agreements.IsActive(td)
 }

@@ -257,14 +257,3 @@ func (n *Node) Ready() error {
 
 	return nil
 }
-
-// shed returns the domains whose registrations are not shown, because the node is short of memory.
-func (n *Node) shed() (domains []string) {
-	for _, peer := range n.mesh.Peers() {
-		if peer.Shed {
-			domains = append(domains, peer.Domain.Name())
-		}
-	}
-
-	return domains
-}

@@ -88,7 +88,7 @@ func (n *Node) wire(env Env) error {
 	// A scrape reads every part, so the metrics are shown once all parts exist.
 	registerMetrics(n)
 
-	n.admin.show(n.metrics, n.Ready, n.shed)
+	n.admin.show(n.metrics, n.Ready, n.mesh.Shed)
 
 	// Stops run in reverse, so /readyz fails before the API's server begins to drain.
 	n.life.onStop("readiness", func(context.Context) error {
@@ -159,9 +159,6 @@ func registerMetrics(n *Node) {
 		Findings: n.findings,
 		Bundles:  n.keeper,
 		Cosigned: n.witnessing.leaves,
-
-		RecordsLimit: n.cfg.Limits.RecordsPerPeer,
-		BytesLimit:   n.cfg.Limits.BytesPerPeer,
 	})
 }
 
@@ -659,8 +656,8 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		return slices.Concat(n.reloader.current.Load().Gossip.Seeds, n.agreements.Seeds())
 	}
 	allow := func(id spiffeid.ID) error {
-		if !newMembership(n).inMesh(id) {
-			return fmt.Errorf("%s is a node of no peered domain", id)
+		if !n.mesh.Admits(id) {
+			return fmt.Errorf("%s is no present node of this domain or of an active peer", id)
 		}
 
 		return nil
@@ -671,7 +668,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Bound:     func(server *http.Server) { listener.ExpireWithCertificates(server, n.callers.Holds) },
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: advertised(n, ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,
+		Advertise: advertised(n, ln), Allow: func(id spiffeid.ID) bool { return n.mesh.Admits(id) }, Seeds: seeds, Logger: n.log,
 		Timing: env.Gossip,
 	}
 }
@@ -719,7 +716,7 @@ func (n *Node) wireAPI() *api.Server {
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.Observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
-		Shed: n.metrics.RequestShed, Without: n.shed,
+		Shed: n.metrics.RequestShed, Without: n.mesh.Shed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(),
 		MinLifetime: n.cfg.Lifetimes.Min,

@@ -16,8 +16,8 @@ type shownIndex struct {
 	cfg     *Config
 	Index   *index.Index
 	peering *atomic.Pointer[directory.Peering]
-	stale   bool // nothing is shown, because the origin is silent and its peering asks for that
-	shed    bool // nothing is shown, because the node is short of memory
+	stale   bool        // nothing is shown, because the origin is silent and its peering asks for that
+	shed    atomic.Bool // nothing is shown, because the node is short of memory
 
 	// The values that the last entry had. Nearly all entries of an origin share them, and
 	// share their memory.
@@ -32,7 +32,7 @@ type keyText struct {
 }
 
 // isEmpty reports whether nothing is to be shown, whatever import policy admits.
-func (sx *shownIndex) isEmpty() bool { return sx.stale || sx.shed }
+func (sx *shownIndex) isEmpty() bool { return sx.stale || sx.shed.Load() }
 
 // admits reports whether an entry may be shown: the import policy admits it, and anything is to
 // be shown.

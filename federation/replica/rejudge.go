@@ -74,15 +74,18 @@ func (o *Origin) SetShed(shed bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	if shed == o.Shown.shed || o.ended {
+	if shed == o.IsShed() || o.ended {
 		return false
 	}
 
-	o.Shown.shed = shed
+	o.Shown.shed.Store(shed)
 	o.rejudge()
 
 	return true
 }
+
+// IsShed reports whether the origin's registrations are out of the index for want of memory. It takes no lock.
+func (o *Origin) IsShed() bool { return o.Shown.shed.Load() }
 
 // rejudge makes the index follow the present import policy. If nothing is to be shown it clears the
 // index at once, and otherwise it wakes the loop that judges. The caller holds mu.

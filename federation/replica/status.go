@@ -75,7 +75,7 @@ func (o *Origin) publish() {
 	status.Entries = newest.State.Live
 	status.Pending = newest.Missing.Len()
 	status.Hidden = o.Shown.stale
-	status.Shed = o.Shown.shed
+	status.Shed = o.IsShed()
 	status.LastHeard = o.heard
 	status.LastError = o.lastErr
 	status.NotExported = o.unlisted

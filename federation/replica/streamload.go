@@ -18,7 +18,7 @@ func (o *Origin) loadStreams(saved store.Origin) error {
 		return err
 	}
 
-	o.Shown.shed = o.Cfg.IsShort()
+	o.Shown.shed.Store(o.Cfg.IsShort())
 
 	last := map[directory.Audience]uint64{}
 	for _, st := range streams {

@@ -39,8 +39,6 @@ type Collector struct {
 	Bundles  *peering.BundleKeeper
 	// Cosigned returns the leaves of the ledger that witnesses have cosigned, if any are asked for.
 	Cosigned func() (leaves uint64, asked bool)
-
-	RecordsLimit, BytesLimit uint64 // of a peer whose peering has none
 }
 
 // A snapshot has the values that several metrics of one scrape share.
@@ -427,10 +425,11 @@ func (s *snapshot) bundleFailures(emit emit) {
 
 // recordsLimits has a value for all peers, and one for each peer whose limit differs.
 func (s *snapshot) recordsLimits(emit emit) {
-	emit(float64(s.RecordsLimit), "")
+	common, _ := s.Mesh.PeerQuotas()
+	emit(float64(common), "")
 
 	for _, p := range s.peers {
-		if p.RecordsLimit != s.RecordsLimit {
+		if p.RecordsLimit != common {
 			emit(float64(p.RecordsLimit), p.Domain.Name())
 		}
 	}
@@ -438,10 +437,11 @@ func (s *snapshot) recordsLimits(emit emit) {
 
 // bytesLimits is like recordsLimits.
 func (s *snapshot) bytesLimits(emit emit) {
-	emit(float64(s.BytesLimit), "")
+	_, common := s.Mesh.PeerQuotas()
+	emit(float64(common), "")
 
 	for _, p := range s.peers {
-		if p.BytesLimit != s.BytesLimit {
+		if p.BytesLimit != common {
 			emit(float64(p.BytesLimit), p.Domain.Name())
 		}
 	}
