@@ -192,7 +192,7 @@ func (s *Server) trace(call *request.Call, route *route) {
 func isNode(id directory.Identity) bool {
 	spiffe, ok := id.SPIFFE()
 
-	return ok && strings.HasPrefix(spiffe.Path(), "/roster/node/")
+	return ok && strings.HasPrefix(spiffe.Path(), directory.NodePath)
 }
 
 // serve takes an admitted call through everything else that comes before its handler:

@@ -133,7 +133,7 @@ func (d *day) operate(s *Store, i int) error {
 	case 3:
 		return s.Revoke(ctx, directory.HashOf(fmt.Append(nil, i)).String())
 	case 4:
-		SetRules(s, Rules{PerOwner: uint32(20 + d.random.IntN(40)), Hold: uint32(d.random.IntN(2) * 600)})
+		s.SetRules(Rules{PerOwner: uint32(20 + d.random.IntN(40)), Hold: uint32(d.random.IntN(2) * 600)})
 		return nil
 	default:
 		id := spiffeid.RequireFromString(fmt.Sprint("spiffe://alpha.test/roster/node/new-", i))

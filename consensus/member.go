@@ -308,7 +308,7 @@ func raftConfig(cfg *Config, log hclog.Logger) *raft.Config {
 	c.LeaderLeaseTimeout = t.Lease
 	c.CommitTimeout = t.Commit
 	c.SnapshotThreshold = t.SnapshotEvery
-	c.TrailingLogs = t.SnapshotEvery // at most: see shorten
+	c.TrailingLogs = t.SnapshotEvery // at most: see limitTrailingLogs
 	c.NoLegacyTelemetry = true
 	c.ShutdownOnRemove = false // it is said, and its process ends when its operator ends it
 	c.Logger = log

@@ -88,9 +88,9 @@ func (o *orderDesk) propose(ctx context.Context, req *message.Request, command *
 			return directory.Outcome{}, err
 		}
 
-		// An older member could not apply an order. A restored history takes no commands before its epoch,
-		// and another leader may have to begin that.
-		if command.Order != nil && (command.Origin == nil || o.replica.isSealed()) {
+		// A restored history takes no commands before its epoch, and another leader may have to begin that.
+		// Until then these effects leave no order in the log.
+		if command.Order != nil && o.replica.isSealed() {
 			return directory.Outcome{Position: o.replica.Position()}, nil
 		}
 

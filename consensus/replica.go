@@ -66,7 +66,7 @@ type machine struct {
 	terms *terms
 }
 
-// Apply applies one log entry and returns []result, or the error that ended
+// Apply applies one log entry and returns its results, or the error that ended
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
 	defer func() {

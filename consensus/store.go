@@ -133,7 +133,7 @@ func (s *Store) EndPeering(ctx context.Context, was, p directory.Peering, farewe
 
 // SetRules replaces a member's rules for owners and names, which should be the same on all
 // members. The leader's come into force in the domain.
-func SetRules(store *Store, rules Rules) { store.setRules(&rules) }
+func (s *Store) SetRules(rules Rules) { s.setRules(&rules) }
 
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.

@@ -280,7 +280,7 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 
 		// Without all others, it may have been let into the history of an absent one.
 		if len(s.cfg.BeginWithout) > 0 && !word.Fresh {
-			return transport.History{}, fmt.Errorf("%s was let into the history %s and has none of it; "+
+			return transport.History{}, fmt.Errorf("%s was admitted to the history %s and has none of it; "+
 				"to begin another, stop it and remove its data directory's consensus", m.ID,
 				transport.HistoryOf(word.History))
 		}

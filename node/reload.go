@@ -49,7 +49,7 @@ func (r *reloader) apply(cfg *config.Config) {
 
 	r.front.hosts.Store(&cfg.Listen.Hosts)
 	r.face.SetLimits(cfg.Limits.Rates(), cfg.Limits.CallerTerms())
-	consensus.SetRules(r.store, consensusRules(cfg))
+	r.store.SetRules(consensusRules(cfg))
 
 	permit(r.gateway, "gateway.allow_networks", cfg.Gateway.AllowNetworks, gateway.Permission{
 		Hosts: cfg.Gateway.AllowHosts, Ports: cfg.Gateway.Ports, AnyBundle: cfg.Gateway.AnyBundle,

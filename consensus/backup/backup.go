@@ -72,7 +72,7 @@ var ErrUnusable = errors.New("not a usable backup")
 
 var (
 	errShortBackup = fmt.Errorf("%w: it is too short", ErrUnusable)
-	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrUnusable)
+	errBackupSum   = fmt.Errorf("%w: wrong checksum; the file is truncated or damaged", ErrUnusable)
 )
 
 // Open checks a backup's sum and returns its header and its items.

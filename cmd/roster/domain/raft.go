@@ -282,13 +282,10 @@ func admitStanding(ctx context.Context, session *connect.Session, client *apicli
 // raftHref is where the domain's members are shown.
 const raftHref = "/v1/operator/raft"
 
-// nodePath begins the path of each node's SPIFFE ID.
-const nodePath = "/roster/node/"
-
 // nodeID returns the SPIFFE ID of a node of the addressed domain by that ID or its last
 // segment, or of a pattern that ends in *. It refuses others.
 func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern bool) (string, error) {
-	wrong := cli.Usage("ID must be spiffe://DOMAIN%sNAME or NAME, got %q", nodePath, text)
+	wrong := cli.Usage("ID must be spiffe://DOMAIN%sNAME or NAME, got %q", directory.NodePath, text)
 
 	if !strings.HasPrefix(text, "spiffe://") {
 		if strings.Contains(text, "/") {
@@ -305,7 +302,7 @@ func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern 
 			return "", err
 		}
 
-		text = asked.TrustDomain().IDString() + nodePath + text
+		text = asked.TrustDomain().IDString() + directory.NodePath + text
 	}
 
 	// A pattern is no valid id, so an id that matches it is checked.
@@ -315,7 +312,7 @@ func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern 
 	}
 
 	id, err := spiffeid.FromString(example)
-	if err != nil || !strings.HasPrefix(id.Path(), nodePath) {
+	if err != nil || !strings.HasPrefix(id.Path(), directory.NodePath) {
 		return "", wrong
 	}
 
