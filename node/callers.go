@@ -106,7 +106,7 @@ func (n *Node) identify(r *http.Request) (request.Credential, error) {
 		n.metrics.CredentialRefused(credentials.ReasonOf(err))
 
 		return request.Credential{}, directory.Refuse(directory.Unauthenticated,
-			"the credential that came with the request does not hold: %s", credentials.Detail(err))
+			"invalid credential: %s", credentials.Detail(err))
 	}
 
 	return request.Credential{

@@ -28,7 +28,7 @@ func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *di
 	name := peer.Domain.Name()
 	if request == nil || request.Proof == "" {
 		return directory.Refuse(directory.Forbidden,
-			"a farewell needs the proof of an operator of %s; the peering goes on", name)
+			"a farewell needs the proof of an operator of %s; the peering continues", name)
 	}
 
 	proof, err := operatorproof.Parse(request.Proof)
@@ -61,12 +61,12 @@ func judgeFarewell(peer directory.Peering, own spiffeid.TrustDomain, request *di
 	switch {
 	case err != nil:
 		return directory.Refuse(directory.Forbidden,
-			"the proof of the farewell of %s: %w; the peering goes on", name, err)
+			"the proof of the farewell of %s: %w; the peering continues", name, err)
 	case id.TrustDomain() != peer.Domain || strings.HasPrefix(id.Path(), reservedPath):
-		return directory.Refuse(directory.Forbidden, "%s is no operator of %s; the peering goes on", id, name)
+		return directory.Refuse(directory.Forbidden, "%s is no operator of %s; the peering continues", id, name)
 	case !apioperator.OrdersFarewell(own, request):
 		return directory.Refuse(directory.Forbidden,
-			"the operator of %s has not asked to end the peering with %s; the peering goes on", name, own.Name())
+			"the operator of %s has not asked to end the peering with %s; the peering continues", name, own.Name())
 	}
 
 	return nil

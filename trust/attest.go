@@ -31,7 +31,7 @@ const maxAttestation = 32 << 10
 // MaxClockSkew is how far a signer's clock may be before ours (rule G6).
 const MaxClockSkew = 60 * time.Second
 
-var errAttestation = errors.New("the attestation does not hold")
+var errAttestation = errors.New("invalid attestation")
 
 // Attest returns the JWS in which the node's SVID attests k as the node's signing key:
 // typ adattest+jws, its chain in x5c, over {domain, node, jwk, time} (trust.md, "Signing
@@ -142,7 +142,7 @@ func parseAttestation(payload []byte) (*attestation, error) {
 func CheckAttestations(key signed.SigningKey, bundles *Bundles) error {
 	for _, attestation := range key.Attestations {
 		if _, err := verifyAttestation(attestation, key, key.Node.TrustDomain(), bundles, time.Now()); err != nil {
-			return directory.Refuse(directory.BadRequest, "an attestation of the signing key of %s does not hold: %w",
+			return directory.Refuse(directory.BadRequest, "invalid attestation of the signing key of %s: %w",
 				key.Node, err)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 // Why a key document is not adopted, besides the errors of package directory.
 var (
-	ErrKeyDocument = errors.New("the key document does not hold") // its form, issuer, limits
-	ErrKeysExpired = errors.New("the key document has expired")   // or holds for over a day
-	ErrKeysOld     = errors.New("a newer key document is held")   // epoch and seq never go back
+	ErrKeyDocument = errors.New("invalid key document")         // its form, issuer, limits
+	ErrKeysExpired = errors.New("the key document has expired") // or holds for over a day
+	ErrKeysOld     = errors.New("a newer key document is held") // epoch and seq never go back
 	ErrKeysForked  = errors.New("two key documents of one epoch and seq")
 )
 

@@ -94,7 +94,7 @@ func TestWitnessesAreJudgedByThePolicy(t *testing.T) {
 		{"not logged, no quorum", k.proof(t), policyOf(t, k.o.key.Public(), "none"), ErrWitness, "no checkpoint", 0},
 		{"a log that the policy doesn't list", k.witnessed(t, at, "beta.test/w", "gamma.test/w"),
 			policyOf(t, stranger.Public(), "two"), ErrInclusion, "none of the policy's logs", 0},
-		{"a forged cosignature", forged, policyOf(t, k.o.key.Public(), "none"), ErrWitness, "does not hold", 0},
+		{"a forged cosignature", forged, policyOf(t, k.o.key.Public(), "none"), ErrWitness, "invalid signature", 0},
 		{"another tree", broken, policyOf(t, k.o.key.Public(), "two"), ErrInclusion, "", 0},
 	} {
 		report, err := Verify(row.proof.Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle(), Policy: row.policy})

@@ -22,7 +22,7 @@ var (
 	ErrNotSigned = errors.New("not signed by the key")
 	// ErrSignature is the error of a note with a line by the key that does not hold.
 	// C2SP wants the whole note refused.
-	ErrSignature = errors.New("the signature does not hold")
+	ErrSignature = errors.New("invalid signature")
 )
 
 // A Note is a parsed signed note of a checkpoint. Its form alone was checked.

@@ -130,7 +130,7 @@ func (p *Panics) note(place Place, value any) *Error {
 		logger = cmp.Or(logger, slog.Default())
 
 		stack := debug.Stack()
-		logger.Error("contained a panic on foreign bytes; the item is left out and the node goes on",
+		logger.Error("contained a panic on foreign bytes; the item is left out and the node continues",
 			"where", string(place), "panic", contained.Value, "stack", string(stack[:min(len(stack), maxStack)]))
 	}
 

@@ -91,7 +91,7 @@ type claims struct {
 var b64 = base64.RawURLEncoding.Strict()
 
 // errProof means that a proof does not hold.
-var errProof = errors.New("the operator's proof does not hold")
+var errProof = errors.New("invalid operator's proof")
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errProof, fmt.Errorf(format, args...))

@@ -126,7 +126,7 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 		}
 
 		if ignored := o.ignored(m); len(ignored) > 0 {
-			fmt.Fprintf(o.Out, "The mesh in %s goes on as it was made; without effect: %s.\n", o.Dir,
+			fmt.Fprintf(o.Out, "The mesh in %s keeps its settings; ignored: %s.\n", o.Dir,
 				strings.Join(ignored, ", "))
 		}
 

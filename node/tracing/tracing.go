@@ -111,7 +111,7 @@ func (t *Tracing) Stop(bound context.Context) error {
 	select {
 	case <-t.export.ended:
 	case <-time.After(time.Second):
-		return fmt.Errorf("trace: the export goes on: %w", err)
+		return fmt.Errorf("trace: the export continues: %w", err)
 	}
 
 	// A collector that is away at the end was reported, or costs the last spans.

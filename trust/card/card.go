@@ -163,7 +163,7 @@ func (k *Keys) holds(protected, signature string, forms [][]byte) (kid string, h
 				return kid, true, nil
 			}
 
-			err = fmt.Errorf("its signature by %q does not hold", kid)
+			err = fmt.Errorf("its signature by %q is invalid", kid)
 		}
 	}
 

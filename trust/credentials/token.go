@@ -299,7 +299,7 @@ var sayings = map[Reason]string{
 	ReasonType:      "its typ is not that of such a token",
 	ReasonAlgorithm: "its algorithm is not one that its issuer may use",
 	ReasonKey:       "no key of its kid and algorithm is known of its issuer",
-	ReasonSignature: "its signature does not hold",
+	ReasonSignature: "its signature is invalid",
 	ReasonClaims:    "a claim is missing, or not of its type",
 	ReasonIssuer:    "its issuer is not one that is known here",
 	ReasonSubject:   "its subject is not an identity that its issuer may name",

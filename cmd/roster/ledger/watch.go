@@ -34,7 +34,7 @@ func watchCommand(session *connect.Session) *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "watch DIR [CONTEXT]...",
-		Short: "Follow logs of domains, and alarm when something changes or a log breaks its word",
+		Short: "Follow logs of domains, and alarm when something changes or a log is inconsistent",
 		Long: `Follow the logs of several domains, one for each saved context that is named, or the log of the
 directory that the flags name. Each time the command checks that a log was only appended to, and
 every new entry against the checkpoint. Servers are verified by the context's bundle, and
@@ -51,7 +51,7 @@ DIR keeps the newest checkpoint and the last position of each log, and a command
 again continues there. An event has an id made of its contents. An event that is reported again,
 because the command was killed before it saved its state, has the same id, also as webhook-id.
 
-A log that breaks its word is reported and not followed any more; DIR/NAME.broken has the two
+An inconsistent log is reported and no longer followed; DIR/NAME.broken has the two
 checkpoints. The command ends when no log is left, or when it is interrupted, with the exit code
 of the first such log, as of "roster log check". A log stays broken until you remove the file.`,
 		Example: "  roster log watch state --policy policy.txt\n" +
