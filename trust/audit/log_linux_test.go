@@ -70,6 +70,10 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	e := directory.AuditEvent{RequestID: "r-1", Action: "register"}
 	must(t, intend(a, e))
 	must(t, a.Err())
+
+	// The caller has no lines left for refreshes, which are counted.
+	refresh := directory.AuditEvent{Action: "refresh", Actor: identity(t, "spiffe://alpha.test/ada"), Routine: true}
+	a.refreshes.take(a.callerOf(refresh.Actor), refreshBytes+1)
 	info, err := os.Stat(path)
 	must(t, err)
 
@@ -78,7 +82,7 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 10, Max: was.Max}))
 	intended := intend(a, e)
 	a.done(e)
-	failing := a.Err()
+	failing, refreshed := a.Err(), intend(a, refresh)
 	full, err := os.Stat(path)
 	must(t, err)
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
@@ -87,8 +91,9 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 		t.Errorf("%d bytes of a line are left on the full disk", full.Size()-info.Size())
 	}
 
-	if directory.ProblemOf(intended) != directory.Unavailable || failing == nil {
-		t.Errorf("the disk is full: %v, %v", intended, failing)
+	if directory.ProblemOf(intended) != directory.Unavailable || failing == nil ||
+		directory.ProblemOf(refreshed) != directory.Unavailable {
+		t.Errorf("the disk is full: %v, %v, %v", intended, failing, refreshed)
 	}
 
 	must(t, a.Err())

@@ -285,6 +285,24 @@ func TestCountsAreWrittenWhileTheNodeRuns(t *testing.T) {
 			t.Errorf("the lines tell of %d refusals, not of %d", counted, refused)
 		}
 
+		// Lines that a window has used up are there again in the next one.
+		for i := range 2 * refusalTotal {
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Outcome: "forbidden",
+				Actor: identity(t, fmt.Sprintf("spiffe://other-%d.test/a", i/refusalLines))})
+			synctest.Wait()
+		}
+
+		time.Sleep(window + time.Second)
+		synctest.Wait()
+
+		late := identity(t, "spiffe://late.test/a")
+		a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: late, Outcome: "forbidden"})
+		synctest.Wait()
+
+		if lines := readLog(t, path); lines[len(lines)-1].Actor != late {
+			t.Errorf("in the next window the last line is %+v", lines[len(lines)-1])
+		}
+
 		cancel()
 		loop.Wait()
 	})
