@@ -19,6 +19,8 @@ func TestAProofIsForOneCommand(t *testing.T) {
 	ada := directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/ada"))
 	body := `{"owner":"spiffe://alpha.test/ada","force":true}`
 	transfer := directory.OperatorChange{Action: directory.ActionTransfer, Target: one, Owner: ada, Agent: "printer"}
+	pattern := "spiffe://alpha.test/roster/node/*"
+	standing := `{"id":"` + pattern + `","standing":true,"max":3}`
 
 	for _, c := range []struct {
 		target, body string
@@ -35,6 +37,12 @@ func TestAProofIsForOneCommand(t *testing.T) {
 		{operator.PathRaftClock, `{"step_seconds":-3600}`, confirms("-3600s"), false},
 		{operator.PathRaftClock, `{"step_seconds":30}`, confirms("1m20s"), false},
 		{operator.PathRaftClock, `{}`, confirms("1h0m0s"), false},
+		{operator.PathRaftAdmit, standing, admits(pattern, &directory.AdmissionChange{Standing: true, Max: 3}), true},
+		{operator.PathRaftAdmit, standing, admits(pattern, &directory.AdmissionChange{Standing: true, Max: 4}), false},
+		{operator.PathRaftAdmit, standing, admits(pattern, &directory.AdmissionChange{}), false},
+		{operator.PathRaftAdmit, standing, admits(pattern, nil), false},
+		{operator.PathRaftAdmit, standing, admits(pattern+"a", &directory.AdmissionChange{Standing: true, Max: 3}), false},
+		{operator.PathRaftAdmit, `{"id":"` + pattern + `"}`, admits(pattern, &directory.AdmissionChange{Standing: true}), false},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore}, true},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore, Target: one}, false},
 	} {
@@ -44,6 +52,11 @@ func TestAProofIsForOneCommand(t *testing.T) {
 			t.Errorf("%s for %s %q: %v", c.target, c.change.Action, c.change.Target, err)
 		}
 	}
+}
+
+// admits is the change that admits a node, or nodes of a pattern.
+func admits(target string, admission *directory.AdmissionChange) directory.OperatorChange {
+	return directory.OperatorChange{Action: directory.ActionAdmit, Target: target, Admission: admission}
 }
 
 // confirms is the change that confirms a step of the leader's clock.

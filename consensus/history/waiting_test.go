@@ -38,6 +38,13 @@ func TestStatementsThatEndAtOnceAreWritten(t *testing.T) {
 	if !s.Lacks() || s.Saved(Position{Epoch: 1, Size: 4}) == nil {
 		t.Error("the log is cut although a disk that fails has not taken the statements")
 	}
+
+	// A copy of a member that lacks statements too doesn't replace them; one of a member that has all does.
+	for _, whole := range []bool{false, true} {
+		if s.Copied(whole); s.Lacks() == whole {
+			t.Errorf("lacks %t after a copy that is whole: %t", s.Lacks(), whole)
+		}
+	}
 }
 
 // Statements wait, in their order, for a disk that fails, and are written once it works.

@@ -352,6 +352,11 @@ func TestCrawlFollowsPages(t *testing.T) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("ETag", `"page"`)
 
+			if r.Header.Get("If-None-Match") != "" {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+
 			if link != "" && r.URL.Query().Get("after") != "end" {
 				w.Header().Set("Link", link)
 			}

@@ -503,3 +503,26 @@ func TestAllRegistrationsOfANameAreWatched(t *testing.T) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 }
+
+// A log that is smaller than it was may be that of a node behind for a minute. Another time it has a minute again.
+func TestANodeMayBeBehindForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &follower{old: &checkpoint.Note{Checkpoint: checkpoint.Checkpoint{Origin: "alpha.test", Size: 10}}}
+
+		for _, step := range []struct {
+			after time.Duration
+			size  uint64
+			want  bool
+		}{
+			{0, 9, true}, {lagsFor - 1, 8, true}, {1, 9, false}, {0, 10, false}, {lagsFor, 9, true}, {lagsFor - 1, 9, true},
+			{lagsFor, 9, false},
+		} {
+			time.Sleep(step.after)
+
+			note := &checkpoint.Note{Checkpoint: checkpoint.Checkpoint{Origin: "alpha.test", Size: step.size}}
+			if got := f.lags(note); got != step.want {
+				t.Errorf("%+v: %t", step, got)
+			}
+		}
+	})
+}
