@@ -668,8 +668,8 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Bound:     func(server *http.Server) { listener.ExpireWithCertificates(server, n.callers.Holds) },
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: advertised(n, ln), Allow: func(id spiffeid.ID) bool { return n.mesh.Admits(id) }, Seeds: seeds, Logger: n.log,
-		Timing: env.Gossip,
+		Advertise: advertised(n, ln), Allow: func(id spiffeid.ID) bool { return n.mesh.Admits(id) }, Seeds: seeds,
+		Logger: n.log, Timing: env.Gossip,
 	}
 }
 

@@ -153,7 +153,8 @@ func addTheirs(t *fieldTable, peer *apiclient.Peer) {
 	}
 
 	t.add("refuses this domain", peer.RefusalText())
-	t.add("state of this domain there", theirs.State+" (reported by "+theirs.Node+" at "+cli.FormatTime(theirs.Heard)+")")
+	t.add("state of this domain there",
+		theirs.State+" (reported by "+theirs.Node+" at "+cli.FormatTime(theirs.Heard)+")")
 	t.add("last taken by peer", theirs.Position)
 	t.add("last page taken by peer", cli.FormatTime(theirs.Page))
 
