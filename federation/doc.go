@@ -16,8 +16,14 @@
 //	publish    pages, heads and records of the own domain
 //	store      pages and records of other domains on disk
 //	replica    one other domain as this node holds it: streams, index, key documents
+//	mirror     copies of other domains' ledgers
 //	evidence   evidence files on disk
 //	gossip     memberlist on authenticated TLS streams
+//
+// Package node runs two further ones beside a Mesh:
+//
+//	peering    agreements with peers, and their trust bundles
+//	witness    cosigns other domains' ledgers, and has the own domain's cosigned
 //
 // # The way of a page
 //
@@ -46,17 +52,24 @@
 // # Goroutines
 //
 //	Run ─┬─ manage            starts and stops the loops of each active peering:
+//	     │    ├─ watch        logs the peer's state, and asks all nodes of a silent one
 //	     │    ├─ follow       one subscription for each stream; other nodes if it fails
 //	     │    ├─ tend         heads, gossiped messages, missing records, renewed chains
 //	     │    ├─ catchUp      pulls the pages that heads announce
-//	     │    └─ crossChecks  compares with other nodes' copies of the streams
+//	     │    ├─ confirms     compares announcements of one node with those of the others
+//	     │    ├─ crossChecks  compares with other nodes' copies of the streams
+//	     │    └─ followLedger copies the ledger, and compares it with other nodes' copies
 //	     ├─ sweeper           removes expired entries
 //	     ├─ Wiping            overwrites deleted records on disk
+//	     ├─ staleness         hides the entries of silent origins
 //	     ├─ judges            applies changed import policies
+//	     ├─ memory            hides the largest peers' records while memory is short
+//	     ├─ SignAhead         signs records before they are requested
 //	     ├─ enforce           freezes convicted origins and sends evidence to other nodes
 //	     └─ gossipOut         gossips pages and heads of the own domain
 //
 // Run waits for all of them. Requests run on the server's goroutines; a long poll ends with
-// news, its wait, its caller, or Run. No lock is held while a request to another node is
-// under way.
+// news, its wait, its caller, or Run. While a request to another node is under way, a loop may
+// hold the turn to pull a stream, to pull a key document or to follow a ledger, for which only
+// loops with the same work wait. No lock that readers take is held meanwhile.
 package federation

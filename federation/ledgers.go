@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/mirror"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -27,7 +28,8 @@ const (
 // openMirrors opens the copies of other domains' ledgers.
 func (m *Mesh) openMirrors() *mirror.Mirrors {
 	return mirror.Open(mirror.Config{
-		Dir: filepath.Join(m.cfg.Dir, "ledgers"),
+		Dir:    filepath.Join(m.cfg.Dir, "ledgers"),
+		Panics: m.cfg.Panics,
 		Get: func(ctx context.Context, node protocol.Node, path string, limit int) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 			defer cancel()
@@ -117,7 +119,9 @@ func (m *Mesh) compareLedger(ctx context.Context, origin spiffeid.TrustDomain, e
 			continue
 		}
 
-		switch err := m.mirrors.Compare(origin, epoch, by, note); {
+		err := m.cfg.Panics.Run(contain.Ledger, func() error { return m.mirrors.Compare(origin, epoch, by, note) })
+
+		switch {
 		case errors.Is(err, mirror.ErrDiscontinued):
 			found = errors.Join(found, fmt.Errorf("that of %s: %w", by.Base, err))
 		case err != nil:

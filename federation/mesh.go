@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/evidence"
@@ -138,7 +139,7 @@ func (m *Mesh) connect(cases *evidence.Store) {
 	cfg := &m.cfg
 
 	m.client = &protocol.Client{
-		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs, Address: cfg.Address,
+		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs, Address: cfg.Address, Panics: cfg.Panics,
 		Answered: func(node protocol.Node, header http.Header) error {
 			origin := m.origins.Get(node.Domain)
 			if origin == nil {
@@ -147,9 +148,12 @@ func (m *Mesh) connect(cases *evidence.Store) {
 
 			origin.Answers.Answered()
 
-			if standing, ok := protocol.ParseStanding(header); ok {
-				origin.Theirs.Note(node, standing)
-			}
+			// An interim response is read on a goroutine of the HTTP client.
+			cfg.Panics.Do(contain.Answer, func() {
+				if standing, ok := protocol.ParseStanding(header); ok {
+					origin.Theirs.Note(node, standing)
+				}
+			})
 
 			if !origin.Contacts.Lists(node) {
 				return errMoved // a node that is at none of the origin's addresses any more

@@ -289,13 +289,8 @@ func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
 	var requests sync.WaitGroup
 	for i, part := range parts {
 		requests.Go(func() {
-			// After a panic the records of this part are missing.
-			_ = rc.cfg.Panics.Run(contain.Page, func() error {
-				found[i] = rc.fetch(ctx, received.origin.Domain, part, []protocol.Node{received.giver},
-					maxAnswers/len(parts))
-
-				return nil
-			})
+			found[i] = rc.fetch(ctx, received.origin.Domain, part, []protocol.Node{received.giver},
+				maxAnswers/len(parts))
 		})
 	}
 

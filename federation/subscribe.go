@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -170,9 +171,11 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	s.pings = held.Pinged
 
 	// A missing header, or one in a later format, is ignored.
-	if _, told, err := directory.ParseIndex(held.Header.Get(protocol.HeaderKeys)); err == nil {
-		issue = told
-	}
+	s.cfg.Panics.Do(contain.Answer, func() {
+		if _, told, err := directory.ParseIndex(held.Header.Get(protocol.HeaderKeys)); err == nil {
+			issue = told
+		}
+	})
 
 	return held.Text, issue, nil
 }

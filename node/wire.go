@@ -816,6 +816,7 @@ func (n *Node) newKeeper() (*peering.BundleKeeper, bundleSources, error) {
 			return n.store.SetBundle(ctx, td, held, bundle)
 		},
 		Same:   trust.SameBundle,
+		Panics: n.panics,
 		Logger: n.log,
 	}, sources, nil
 }

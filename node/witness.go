@@ -429,7 +429,7 @@ func startWitnesses(n *Node, pace federation.Stretch) {
 	}}
 
 	asker := witness.NewAsker(witness.AskerConfig{
-		Ledger: ownLedger{n.ledgers()}, Targets: n.witnessing.witnesses.targets, Logger: n.log,
+		Ledger: ownLedger{n.ledgers()}, Targets: n.witnessing.witnesses.targets, Logger: n.log, Panics: n.panics,
 		Asked: func(target string, err error) {
 			n.metrics.Submitted(target, err)
 			n.witnessing.asked.note(target, err)

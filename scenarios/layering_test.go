@@ -88,8 +88,8 @@ var layers = map[string][]string{
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica",
 		"federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
 		"directory/span", "directory/checkpoint", "federation/mirror"},
-	"federation/mirror": {"directory", "directory/checkpoint", "directory/durable", "directory/ledger",
-		"federation/protocol"},
+	"federation/mirror": {"directory", "directory/checkpoint", "directory/contain", "directory/durable",
+		"directory/ledger", "federation/protocol"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
 		"directory/sse", "directory/strictjson", "limit", "limit/certs", "directory/span"},
 	// rooms of gateway
@@ -114,11 +114,13 @@ var layers = map[string][]string{
 	// evidence files on disk
 	"federation/evidence": {"directory", "directory/durable"},
 	// agreements with peers
-	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
+	"federation/peering": {"directory", "directory/contain", "directory/problem", "federation/protocol"},
 	// cosigns, and has cosigned: C2SP tlog-witness
-	"federation/witness": {"directory", "directory/checkpoint", "directory/problem", "directory/signed"},
+	"federation/witness": {"directory", "directory/checkpoint", "directory/contain", "directory/problem",
+		"directory/signed"},
 	// messages between nodes, both ends
-	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
+	"federation/protocol": {"directory", "directory/contain", "directory/signed", "directory/strictjson",
+		"directory/span"},
 	"federation/gossip":            {"directory/contain", "limit"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",

@@ -46,8 +46,8 @@ func names(t *testing.T, c *apiclient.Client, prefix string) (map[string]bool, e
 	return found, err
 }
 
-// One document of a peer makes the program panic. The nodes that read it stay up, show
-// all other registrations, report the panic, and survive a restart. A release without
+// One document of a peer makes the program panic, and so do the headers and the ledger of its nodes. The nodes that
+// read them stay up, show all other registrations, report the panics, and survive a restart. A release without
 // the mistake shows the document without pulling it again.
 //
 // Requirement: FORM-006
@@ -59,13 +59,25 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	fixed, err := program()
 	must(t, err)
 
-	overlay, err := (&mutants.Mutant{
+	overlay, err := mutants.Overlay("..", t.TempDir(), &mutants.Mutant{
 		File: "federation/replica/gate.go",
 		Old:  "\tprojection, err := project(contents.Agent, contents.Document)\n",
 		New: "\tif len(contents.Agent) > 12 && contents.Agent[:12] == \"kept-marked-\" {\n" +
 			"\t\tpanic(\"the document is marked\")\n\t}\n\n" +
 			"\tprojection, err := project(contents.Agent, contents.Document)\n",
-	}).Overlay("..", t.TempDir())
+	}, &mutants.Mutant{
+		File: "federation/protocol/standing.go",
+		Old:  "\tvalues, err := url.ParseQuery(text)\n",
+		New:  "\tpanic(\"a standing\")\n\n\tvalues, err := url.ParseQuery(text)\n",
+	}, &mutants.Mutant{
+		File: "federation/subscribe.go",
+		Old:  "\t\t\tissue = told\n",
+		New:  "\t\t\tpanic(\"an issue\")\n\n\t\t\tissue = told\n",
+	}, &mutants.Mutant{
+		File: "federation/mirror/mirror.go",
+		Old:  "\tentries, err := ledger.ReadEntries([]byte(text))\n",
+		New:  "\tpanic(\"entries\")\n\n\tentries, err := ledger.ReadEntries([]byte(text))\n",
+	})
 	must(t, err)
 
 	mutant := buildRelease(t, "mutant", "..", "-overlay", overlay)
@@ -123,7 +135,10 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	p.eventually("beta shows everything but those with the marker", func() error {
 		return shows(21, 0)
 	})
-	p.eventually("beta counts panics", func() error { return contained("record") })
+
+	for _, place := range []string{"record", "answer", "ledger"} {
+		p.eventually("beta counts panics at "+place, func() error { return contained(place) })
+	}
 
 	p.kill(reader)
 	p.restart(reader)

@@ -35,12 +35,14 @@ const (
 	Request   Place = "request"   // a request of another node
 	Discovery Place = "discovery" // entering an entry into the discovery index
 	Listing   Place = "listing"   // writing an entry into the answer to a lookup
-	Answer    Place = "answer"    // the answer of an agent or a source
+	Answer    Place = "answer"    // the answer of an agent, a source or another node
+	Ledger    Place = "ledger"    // another domain's ledger, or the cosignature of a witness
+	Bundle    Place = "bundle"    // a peer's trust bundle
 )
 
 // Places lists them.
 var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Listing,
-	Answer}
+	Answer, Ledger, Bundle}
 
 // Bounds on logging.
 const (

@@ -51,7 +51,8 @@ var (
 // (memberlist.Delegate, AliveDelegate, EventDelegate). memberlist trusts unauthenticated
 // claims, so the pool admits no node on a claim alone. A node that is claimed to be alive
 // must first authenticate over a connection; to that end this node dials the claimed
-// address. memberlist calls with its own lock held: no method blocks or calls back.
+// address. memberlist calls with its own lock held: no method waits for the network or calls
+// back. Lines of the log about members are written meanwhile; lineRate bounds them.
 type pool struct {
 	cfg        *Config
 	acquainted func(spiffeid.ID) (address string, ok bool)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/durable"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -33,7 +34,8 @@ import (
 
 // Config configures Mirrors. All fields are required.
 type Config struct {
-	Dir string // made if it is missing
+	Dir    string          // made if it is missing
+	Panics *contain.Panics // counts panics on foreign bytes
 	// Get asks a node for a file of its domain's ledger, which is cut off behind limit bytes.
 	Get func(ctx context.Context, node protocol.Node, path string, limit int) (string, error)
 	// Keys returns the keys that may sign checkpoints of an origin's present ledger.
@@ -273,21 +275,12 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 	)
 
 	for _, node := range nodes {
-		note, err := m.newest(ctx, origin, epoch, node)
-		if err == nil {
-			err = m.take(ctx, c, origin, note, nodes)
+		var note *checkpoint.Note
 
-			// A checkpoint by a key that was revoked meanwhile binds the domain no more: a thief may have made it.
-			if isOther(err) && !m.isSigned(origin, c.view().note) {
-				if err = c.restart(); err == nil {
-					err = m.take(ctx, c, origin, note, nodes)
-				}
-			}
-		}
-
-		if err == nil {
-			err = m.judgeWitnesses(ctx, c, epoch, node, note)
-		}
+		err := m.cfg.Panics.Run(contain.Ledger, func() (err error) {
+			note, err = m.followAt(ctx, c, origin, epoch, node, nodes)
+			return err
+		})
 
 		if err == nil && note.Size < c.view().tree().Size {
 			behind = true
@@ -306,6 +299,31 @@ func (m *Mirrors) follow(ctx context.Context, c *copied, origin spiffeid.TrustDo
 	}
 
 	return errors.Join(errs...)
+}
+
+// followAt takes the newest checkpoint of one node, and the entries up to it from any.
+func (m *Mirrors) followAt(ctx context.Context, c *copied, origin spiffeid.TrustDomain, epoch uint64,
+	node protocol.Node, nodes []protocol.Node,
+) (*checkpoint.Note, error) {
+	note, err := m.newest(ctx, origin, epoch, node)
+	if err != nil {
+		return nil, err
+	}
+
+	err = m.take(ctx, c, origin, note, nodes)
+
+	// A checkpoint by a key that was revoked meanwhile binds the domain no more: a thief may have made it.
+	if isOther(err) && !m.isSigned(origin, c.view().note) {
+		if err = c.restart(); err == nil {
+			err = m.take(ctx, c, origin, note, nodes)
+		}
+	}
+
+	if err == nil {
+		err = m.judgeWitnesses(ctx, c, epoch, node, note)
+	}
+
+	return note, err
 }
 
 // Compare compares the copy of a domain's ledger of an epoch with a checkpoint of it that another node was shown, or
@@ -589,8 +607,10 @@ func (m *Mirrors) fill(ctx context.Context, log *ledger.Log, tree ledger.Tree, e
 	err error,
 ) {
 	for _, node := range nodes {
-		err = log.Fill(tree, func(index uint64) ([]ledger.Entry, error) {
-			return m.entries(ctx, node, epoch, index, tree.Size)
+		err = m.cfg.Panics.Run(contain.Ledger, func() error {
+			return log.Fill(tree, func(index uint64) ([]ledger.Entry, error) {
+				return m.entries(ctx, node, epoch, index, tree.Size)
+			})
 		})
 		if err == nil || ctx.Err() != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/ledger"
 	"github.com/roster-mesh/roster/federation/mirror"
@@ -48,6 +49,7 @@ type origin struct {
 	quorum  string // of its policy
 	busy    int    // bundles that it refuses before it shows one
 	more    int    // cosigners of further names, which its policy lists, too
+	panics  string // the beginning of a path that makes the reader panic
 }
 
 func newOrigin(n int) *origin {
@@ -115,6 +117,10 @@ func (o *origin) get(path string) (string, error) {
 
 	if !ok {
 		return "", errors.New("404")
+	}
+
+	if o.panics != "" && strings.HasPrefix(path, o.panics) {
+		panic("planted")
 	}
 
 	if path == "checkpoint" {
@@ -295,6 +301,35 @@ func TestANodeThatStandsStillHoldsNoCopy(t *testing.T) {
 		}
 
 		must(t, f.follow(t))
+	}
+}
+
+// A panic on a file of one node is an error of that node. The others are followed.
+//
+// Requirement: FORM-006
+func TestAPanicOnAFileOfOneNodeHoldsNoCopy(t *testing.T) {
+	for _, path := range []string{"checkpoint", "tile", "policy"} {
+		bad := newOrigin(10)
+		bad.panics, bad.witness = path, true
+
+		alone := newFollower(t, t.TempDir(), bad)
+
+		var contained *contain.Error
+		if err := alone.follow(t); !errors.As(err, &contained) {
+			t.Errorf("%s: got %v", path, err)
+		}
+
+		if _, why := alone.Age(beta); !strings.Contains(why, "planted") {
+			t.Errorf("%s: the status says %q", path, why)
+		}
+
+		// The nodes are asked in a random order.
+		for range 8 {
+			f := newFollower(t, t.TempDir(), bad, newOrigin(10))
+
+			must(t, f.follow(t))
+			f.holds(t, 10)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/peering"
 )
 
@@ -411,6 +412,47 @@ func TestABundleIsConfirmedAtItsEndpoint(t *testing.T) {
 			if asked != 2 {
 				t.Errorf("after %s the endpoint was asked %d times, want twice", later, asked)
 			}
+		}
+	})
+}
+
+// A panic on a peer's bundle is a failure of its endpoint, which is asked again.
+//
+// Requirement: FORM-006
+func TestAPanicOnABundleIsAFailureOfItsEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beta := spiffeid.RequireTrustDomainFromString("beta.test")
+		at := directory.Peering{
+			Domain: beta, State: directory.PeeringActive,
+			Endpoint: directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"},
+		}
+
+		asked := 0
+		keeper := peering.BundleKeeper{
+			Logger:   slog.New(slog.DiscardHandler),
+			Peerings: func() []directory.Peering { return []directory.Peering{at} },
+			Fetch: func(context.Context, directory.Peering) (peering.FetchedBundle, error) {
+				if asked++; asked == 1 {
+					panic("planted")
+				}
+
+				return peering.FetchedBundle{JWKS: []byte("good"), Again: time.Hour}, nil
+			},
+		}
+
+		go keeper.Run(t.Context())
+		synctest.Wait()
+
+		var contained *contain.Error
+		if _, err := keeper.Endpoint(beta); !errors.As(err, &contained) {
+			t.Errorf("after the panic: %v", err)
+		}
+
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+
+		if fetched, err := keeper.Endpoint(beta); fetched.IsZero() || err != nil {
+			t.Errorf("later: fetched at %s, %v", fetched, err)
 		}
 	})
 }

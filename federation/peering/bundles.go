@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // Pace and bounds of the requests to bundle endpoints.
@@ -38,6 +39,7 @@ type BundleKeeper struct {
 	Propose func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error
 	// Same reports whether two bundles of a domain have the same contents.
 	Same   func(td spiffeid.TrustDomain, one, other []byte) bool
+	Panics *contain.Panics // counts panics on bundles; nil counts nothing
 	Logger *slog.Logger
 
 	mu   sync.Mutex // guards seen
@@ -174,17 +176,12 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 
 	name, url := peering.Domain.Name(), peering.Endpoint.URL
 
-	got, err := k.Fetch(bound, peering)
-	if err == nil {
-		// Noted before the proposal, because a leader confirms only a bundle that it has found itself.
-		k.note(peering, got.JWKS)
-	}
+	var got FetchedBundle
 
-	if err == nil && got.News {
-		if err = k.Propose(bound, peering.Domain, peering.Bundle, got.JWKS); err == nil {
-			k.Logger.Info("a peer has a new bundle", "peer", name, "endpoint", got.Source)
-		}
-	}
+	err := k.Panics.Run(contain.Bundle, func() (err error) {
+		got, err = k.take(bound, peering)
+		return err
+	})
 
 	// A failure while the node stops says nothing about the endpoint.
 	if ctx.Err() != nil {
@@ -211,4 +208,24 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	}
 
 	k.seen[peering.Domain] = state
+}
+
+// take fetches one endpoint's bundle, and proposes a new one.
+func (k *BundleKeeper) take(ctx context.Context, peering directory.Peering) (got FetchedBundle, err error) {
+	if got, err = k.Fetch(ctx, peering); err != nil {
+		return got, err
+	}
+
+	// Noted before the proposal, because a leader confirms only a bundle that it has found itself.
+	k.note(peering, got.JWKS)
+
+	if !got.News {
+		return got, nil
+	}
+
+	if err = k.Propose(ctx, peering.Domain, peering.Bundle, got.JWKS); err == nil {
+		k.Logger.Info("a peer has a new bundle", "peer", peering.Domain.Name(), "endpoint", got.Source)
+	}
+
+	return got, err
 }

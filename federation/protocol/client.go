@@ -22,6 +22,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/span"
 )
@@ -37,7 +38,8 @@ type Client struct {
 	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
 	Traffic *Traffic
 	Codecs  *Codecs
-	Address string // of this node, for HeaderAddress; no header if it is ""
+	Panics  *contain.Panics // counts panics on answers, which end the request; nil counts nothing
+	Address string          // of this node, for HeaderAddress; no header if it is ""
 	// Answered is called for each response of a node, interim ones too, whatever it says. An error
 	// ends a pull that the node holds.
 	Answered func(Node, http.Header) error
@@ -115,6 +117,16 @@ func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values,
 
 // get asks a node, and calls began when the header of the answer has arrived.
 func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, limit int,
+	began func()) (answer Answer, err error) {
+	err = c.Panics.Run(contain.Answer, func() (err error) {
+		answer, err = c.exchange(ctx, node, path, q, limit, began)
+		return err
+	})
+
+	return answer, err
+}
+
+func (c *Client) exchange(ctx context.Context, node Node, path string, q url.Values, limit int,
 	began func()) (answer Answer, err error) {
 	// In TLS 1.3 a node that rejects this node's certificate has presented its own before.
 	var by atomic.Pointer[spiffeid.ID]
@@ -219,6 +231,11 @@ func (c *Client) Page(ctx context.Context, node Node, origin spiffeid.TrustDomai
 // Records asks a node for named records, and hands take each line of the answer that
 // names one of them.
 func (c *Client) Records(ctx context.Context, node Node, origin spiffeid.TrustDomain, names []RecordName,
+	take func(RecordLine)) error {
+	return c.Panics.Run(contain.Answer, func() error { return c.records(ctx, node, origin, names, take) })
+}
+
+func (c *Client) records(ctx context.Context, node Node, origin spiffeid.TrustDomain, names []RecordName,
 	take func(RecordLine)) error {
 	asked := make(map[RecordName]bool, len(names))
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/checkpoint"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // A Target is a witness of the domain's ledger: a peer, any of whose nodes cosigns, or an outside one.
@@ -47,6 +48,7 @@ type AskerConfig struct {
 	Ledger  Ledger
 	Targets func() []Target
 	Logger  *slog.Logger
+	Panics  *contain.Panics // counts panics on the answers of witnesses; nil counts nothing
 	// Asked is called with the outcome of each submission; nil is nothing.
 	Asked func(target string, err error)
 	// Pace lengthens the waits between looks at the ledger; nil is 1.
@@ -258,7 +260,12 @@ func (a *Asker) ask(ctx context.Context, target Target, state *asked, note *chec
 
 	for range target.URLs {
 		url := target.URLs[state.prefer%len(target.URLs)]
-		if line, err = a.submit(within, target, url, state, note); err == nil {
+
+		err = a.cfg.Panics.Run(contain.Ledger, func() (err error) {
+			line, err = a.submit(within, target, url, state, note)
+			return err
+		})
+		if err == nil {
 			break
 		}
 

@@ -92,6 +92,7 @@ type remote struct {
 	outages [][2]time.Duration // since began
 	lies    bool               // about the size that it has cosigned
 	hangs   bool               // until the caller gives up
+	panics  bool               // the reader of its answer
 	asked   int
 
 	answered, closed int // answers, and those whose connection is free again
@@ -114,6 +115,10 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	if r.hangs || req.URL.Host == r.away {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
+	}
+
+	if r.panics {
+		panic("planted")
 	}
 
 	if r.lies {
@@ -193,6 +198,23 @@ func run(t *testing.T, asker *Asker, long time.Duration) {
 	defer cancel()
 
 	asker.Run(ctx)
+}
+
+// A panic on the answer of one witness is a failure of that witness.
+//
+// Requirement: FORM-006
+func TestAPanicOnAnAnswerHoldsUpNoOtherWitness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newOwnLog(1)
+		bad, good := newRemote(1, 10*time.Second), newRemote(2, 10*time.Second)
+		bad.panics = true
+
+		ask(t, log, time.Minute, bad, good)
+
+		if bad.asked == 0 || len(log.full) == 0 {
+			t.Errorf("the bad witness was asked %d times, and %d checkpoints were cosigned", bad.asked, len(log.full))
+		}
+	})
 }
 
 // Witnesses that may be asked at different times cosign one checkpoint: a quorum of two is reached at the pace

@@ -9,7 +9,6 @@ package mutants
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,26 +38,37 @@ func (m *Mutant) apply(module string) ([]byte, error) {
 	return bytes.Replace(source, []byte(m.Old), []byte(m.New), 1), nil
 }
 
-// Overlay writes the source with the bug into dir, and returns the file for go build's -overlay.
-func (m *Mutant) Overlay(module, dir string) (path string, err error) {
-	source, err := m.apply(module)
-	if err != nil {
-		return "", err
-	}
-
+// Overlay writes the sources with bugs, each in another file, into dir, and returns the file for go build's -overlay.
+func Overlay(module, dir string, bugs ...*Mutant) (path string, err error) {
 	root, err := filepath.Abs(module)
 	if err != nil {
 		return "", err
 	}
 
-	planted, path := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
+	files := map[string]string{}
 
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.File): planted}})
+	for i, bug := range bugs {
+		source, err := bug.apply(module)
+		if err != nil {
+			return "", err
+		}
+
+		planted := filepath.Join(dir, fmt.Sprintf("planted-%d.go", i))
+		files[filepath.Join(root, bug.File)] = planted
+
+		if err := os.WriteFile(planted, source, 0o600); err != nil {
+			return "", err
+		}
+	}
+
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": files})
 	if err != nil {
 		return "", err
 	}
 
-	return path, errors.Join(os.WriteFile(planted, source, 0o600), os.WriteFile(path, replace, 0o600))
+	path = filepath.Join(dir, "overlay.json")
+
+	return path, os.WriteFile(path, replace, 0o600)
 }
 
 // All are the mutants, the most dangerous first.

@@ -84,7 +84,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 func (m *Mutant) test(t *testing.T) ([]byte, error) {
 	t.Helper()
 
-	overlay, err := m.Overlay(module, t.TempDir())
+	overlay, err := Overlay(module, t.TempDir(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
