@@ -41,8 +41,7 @@ func TestAProofIsForOneCommand(t *testing.T) {
 		{operator.PathRaftAdmit, standing, admits(pattern, &directory.AdmissionChange{Standing: true, Max: 4}), false},
 		{operator.PathRaftAdmit, standing, admits(pattern, &directory.AdmissionChange{}), false},
 		{operator.PathRaftAdmit, standing, admits(pattern, nil), false},
-		{operator.PathRaftAdmit, standing, admits(pattern+"a", &directory.AdmissionChange{Standing: true, Max: 3}), false},
-		{operator.PathRaftAdmit, `{"id":"` + pattern + `"}`, admits(pattern, &directory.AdmissionChange{Standing: true}), false},
+		{operator.PathRaftAdmit, standing, admits(one, &directory.AdmissionChange{Standing: true, Max: 3}), false},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore}, true},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore, Target: one}, false},
 	} {
