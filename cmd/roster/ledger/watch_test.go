@@ -517,7 +517,7 @@ func TestANodeMayBeBehindForAMinute(t *testing.T) {
 			{0, 9, true}, {lagsFor - 1, 8, true}, {1, 9, false}, {0, 10, false}, // it has caught up
 			{lagsFor, 9, true}, {lagsFor - 1, 9, true}, {lagsFor, 9, false},
 		} {
-			time.Sleep(step.after)
+			<-time.After(step.after)
 
 			note := &checkpoint.Note{Checkpoint: checkpoint.Checkpoint{Origin: "alpha.test", Size: step.size}}
 			if got := f.lags(note); got != step.want {
