@@ -127,6 +127,18 @@ func TestInvoke(t *testing.T) {
 		if wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `{}`, json...), 202); held != nil {
 			t.Fatal(held)
 		}
+
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"invoke_agent","arguments":` +
+			`{"rid":"` + rid + `","input":{}}}}`
+
+		result := wantStatus(t, rpc(t, s, "/agent/bob", call), 200)["result"].(map[string]any)
+		if result["isError"] == true || held != nil {
+			t.Fatal("by a tool: ", result, held)
+		}
+	}
+
+	if n := s.Pools().Held(admission.AnswerBytesPool); n != 0 {
+		t.Errorf("%d bytes of answers are still counted", n)
 	}
 
 	if got := wantStatus(t, ask(t, s, "", "GET", "/agents/agent", ""),

@@ -446,6 +446,31 @@ func confirmSteps(t *testing.T, s *Store, step time.Duration) {
 	problem(t, s.ConfirmClock(t.Context(), step), directory.Conflict) // nothing is to be confirmed any more
 }
 
+// An operator confirms one step: a later step of the same size waits for another confirmation.
+func TestAConfirmationIsForOneStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var off atomic.Int64
+
+		wall := func() time.Time { return time.Now().Round(0).Add(time.Duration(off.Load())) }
+		cfg := &Config{Domain: alpha, Clock: directory.NewCheckedClock(wall), clock: wall, Timing: DefaultTiming}
+		c := newClocks(cfg, newReplica(cfg, newLifecycle(nil)), func() ([]Member, int) { return nil, 1 })
+
+		for _, ordered := range []bool{true, false} {
+			time.Sleep(time.Minute)
+			cfg.Clock.Now()
+			off.Add(int64(time.Hour))
+
+			if ordered {
+				c.order(c.step())
+			}
+
+			if step := c.step().Round(time.Second); step != time.Hour || c.review(wall()) != ordered {
+				t.Errorf("a step of %v is confirmed, or not, by order %t", step, ordered)
+			}
+		}
+	})
+}
+
 // A domain whose machines all start with clocks that are behind its last entry goes on from that
 // entry: what has ended by then isn't shown again, and leases are as long as granted.
 //

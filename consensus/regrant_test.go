@@ -187,3 +187,44 @@ func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 		}
 	})
 }
+
+// What a leader could not put into the log doesn't count: no verdict follows grants that it has not decided, and no
+// member's wait to move begins with a wish that no audit log has.
+//
+// Requirement: SEC-019
+func TestWhatIsNotLoggedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var exported atomic.Bool
+
+		d := newDomain(t, 1, func(c *Config) {
+			c.Grants = func(Subject) []directory.Grant {
+				if exported.Load() {
+					return []directory.Grant{{Audience: directory.Mesh, All: true}}
+				}
+
+				return nil
+			}
+		})
+		d.ready()
+		d.register(0, "agent", 600)
+
+		l := d.nodes[0].terms.elected()
+		mover := valueOf(alphaNode("n2"))
+		must(t, d.nodes[0].group.raft.Shutdown().Error())
+		exported.Store(true)
+
+		rids := ask(d.nodes[0].Replica, func(now *state.State) []directory.RID {
+			return now.Registrations().Share().RIDs()
+		})
+		if err := l.regrantThose(t.Context(), rids); err == nil || len(rids) != 1 {
+			t.Errorf("decisions on %d registrations that are not in the log count", len(rids))
+		}
+
+		for range 2 {
+			err := l.awaitSilence(t.Context(), mover, "10.0.0.2:1", "10.0.0.3:1")
+			if _, waits := l.moves[mover]; waits || err == nil {
+				t.Errorf("a wish that is not in the log waits: %v", err)
+			}
+		}
+	})
+}

@@ -210,6 +210,28 @@ func TestANodesOwnCommandIsTraced(t *testing.T) {
 	}
 }
 
+// A restore keeps who may be a member of the domain now, and not who was when the backup was made.
+func TestARestoreKeepsTheLiveAdmissions(t *testing.T) {
+	d := newDrive(t)
+	withdrawn, present := "spiffe://alpha.test/roster/node/r*", "spiffe://alpha.test/roster/node/s*"
+	admit := func(at int64, pattern string, most uint32) {
+		d.at(at, Command{Admit: &Admission{Pattern: pattern, Max: most},
+			Origin: operatorOrigin(fmt.Sprint("/v1/operator/raft/admit?", at))})
+	}
+
+	admit(1, withdrawn, 3)
+
+	backup := restore(t, d.state)
+
+	admit(2, withdrawn, 0)
+	admit(3, present, 2)
+	backup.Succeed(d.state, "a test", nil)
+
+	if got := backup.members.Standing(); len(got) != 1 || got[0].Pattern != present || got[0].Max != 2 {
+		t.Errorf("after the restore nodes are admitted by %+v", got)
+	}
+}
+
 // The number of traced commands and the standing admissions are in snapshots.
 //
 // Requirement: SEC-012
