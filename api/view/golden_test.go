@@ -89,8 +89,8 @@ func same(t *testing.T, what string, body []byte, want any) {
 	}
 }
 
-// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029,
-// WOA-001, WOA-002, WOA-017, WOA-022, XU-002, XU-004, XU-007, XU-014, XU-015, XU-026, XU-054
+// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029
+// Requirement: WOA-001, WOA-002, WOA-017, WOA-022, XU-002, XU-004, XU-007, XU-014, XU-015, XU-026, XU-054
 func TestViewsAreTheGoldens(t *testing.T) {
 	for kind, g := range goldens(t) {
 		t.Run(kind, func(t *testing.T) {
