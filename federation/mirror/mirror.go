@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -62,12 +63,12 @@ type Mirrors struct {
 type copied struct {
 	following sync.Mutex // held by the one that changes the log and the files; readers don't take it
 
-	mu  sync.Mutex // never held over I/O
-	now view
+	mu  sync.Mutex // held by the one that changes the view, and never over I/O
+	now atomic.Pointer[view]
 }
 
-// A view is a copy at one time. What it refers to is replaced and never modified, but for the log, which has a lock of
-// its own.
+// A view is a copy at one time. It and what it refers to are replaced and never modified, but for the log, which has a
+// lock of its own.
 type view struct {
 	epoch uint64
 	log   *ledger.Log
@@ -91,20 +92,16 @@ func (v *view) tree() ledger.Tree {
 }
 
 // view returns the copy as it is now.
-func (c *copied) view() *view {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	now := c.now
-
-	return &now
-}
+func (c *copied) view() *view { return c.now.Load() }
 
 // change changes what view returns.
 func (c *copied) change(change func(*view)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change(&c.now)
+
+	next := *c.now.Load()
+	change(&next)
+	c.now.Store(&next)
 }
 
 // Open opens the copies in cfg.Dir. They are read when they are first asked for.
@@ -128,7 +125,8 @@ func (m *Mirrors) of(origin spiffeid.TrustDomain) *copied {
 
 	c := m.all[origin]
 	if c == nil {
-		c = &copied{now: view{kept: time.Now()}}
+		c = &copied{}
+		c.now.Store(&view{kept: time.Now()})
 		m.all[origin] = c
 	}
 
