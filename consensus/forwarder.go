@@ -121,7 +121,8 @@ func (f *forwarder) attempt(ctx context.Context, req *message.Request) (director
 		return leader.write(ctx, req)
 	}
 
-	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
+	// Cosignatures of the domain's own ledger are the leader's, and no message carries them.
+	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node || req.Witnessed != nil {
 		return directory.Outcome{}, message.ErrNotLeader
 	}
 

@@ -253,11 +253,17 @@ func (l ownLedger) Suffices(c checkpoint.Checkpoint, lines string) bool {
 	return witnessesOf(policy, c, lines) != nil
 }
 
-// Keep implements witness.Ledger.
+// Keep implements witness.Ledger. A member that leads no longer keeps nothing: the next leader asks the witnesses
+// itself.
 func (l ownLedger) Keep(ctx context.Context, c checkpoint.Checkpoint, lines string) error {
-	return l.store.KeepCosignatures(ctx, consensus.Cosignatures{
+	err := l.store.KeepCosignatures(ctx, consensus.Cosignatures{
 		Epoch: l.Epoch(), Size: c.Size, Root: c.Root, Lines: lines,
 	})
+	if !l.store.IsLeader() {
+		return nil
+	}
+
+	return err
 }
 
 // A cosigned is the newest checkpoint of the own ledger of which this node knows cosignatures.
