@@ -1,6 +1,7 @@
 package peering_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -361,6 +363,58 @@ func TestBundlesOfEndedPeeringsAreNotAsked(t *testing.T) {
 
 		if !slices.Equal(asked, []string{"active.test", "frozen.test"}) {
 			t.Errorf("the endpoints of %v are asked", asked)
+		}
+	})
+}
+
+// A changed endpoint is asked at the next look, and what the former one said doesn't count for it.
+//
+// Requirement: TRUST-004
+func TestAChangedEndpointIsAskedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			url   atomic.Value
+			fails atomic.Bool
+			asked []string
+		)
+
+		url.Store("https://ad.beta.test/bundle")
+
+		keeper := peering.BundleKeeper{
+			Logger: slog.New(slog.DiscardHandler),
+			Same:   func(_ spiffeid.TrustDomain, one, other []byte) bool { return bytes.Equal(one, other) },
+			Peerings: func() []directory.Peering {
+				return []directory.Peering{{Domain: beta, State: directory.PeeringActive,
+					Endpoint: directory.BundleEndpoint{URL: url.Load().(string)}}}
+			},
+			Fetch: func(_ context.Context, of directory.Peering) (peering.FetchedBundle, error) {
+				asked = append(asked, of.Endpoint.URL)
+				if fails.Load() {
+					return peering.FetchedBundle{}, errors.New("away")
+				}
+
+				return peering.FetchedBundle{JWKS: []byte("former"), Again: time.Hour}, nil
+			},
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+
+		var running sync.WaitGroup
+		running.Go(func() { keeper.Run(ctx) })
+		time.Sleep(time.Minute)
+
+		if !keeper.Found(beta, []byte("former")) {
+			t.Error("the bundle of the endpoint isn't found")
+		}
+
+		fails.Store(true)
+		url.Store("https://other.beta.test/bundle")
+		time.Sleep(time.Minute / 2)
+		cancel()
+		running.Wait()
+
+		if len(asked) < 2 || asked[1] != url.Load() || keeper.Found(beta, []byte("former")) {
+			t.Errorf("asked are %v, and the former endpoint's bundle may count", asked)
 		}
 	})
 }
