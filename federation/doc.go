@@ -37,8 +37,8 @@
 //     format, quota, epoch and time. A page that contradicts a stored page of the same
 //     registration and revision convicts its origin (rule E1).
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
-//     from the node that sent the page, for two seconds at most. Their bytes must have the
-//     hashes (h, m).
+//     from the node that sent the page, or for a gossiped page from the origin's contact, for
+//     two seconds at most. Their bytes must have the hashes (h, m).
 //  4. replica.Gate.Open: each record is parsed and compared with its digest.
 //  5. replica.Origin.AcceptPage: one transaction (store.ApplyPage) writes the entries, the
 //     records, the page and the watermark; then the index changes (rule G3).

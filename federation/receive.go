@@ -265,9 +265,9 @@ func (rc *receiver) accuse(received *receivedPage, other string, ahead replica.A
 	return origin.Lacking(received.Page, ahead)
 }
 
-// prefetch fetches the missing records of an applicable page from the node that sent it, by up to
-// fetchParts requests at once, so that both ends use more than one processor. It changes no stored
-// data.
+// prefetch fetches the missing records of an applicable page from the node that sent it, or for a gossiped
+// page from the origin's contact, by up to fetchParts requests at once, so that both ends use more than one
+// processor. It changes no stored data.
 func (rc *receiver) prefetch(ctx context.Context, received *receivedPage) {
 	names := received.lacks
 	if received.err != nil || len(names) == 0 {
