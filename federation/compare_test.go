@@ -134,6 +134,15 @@ func TestComparingIsBounded(t *testing.T) {
 			upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
+
+		b.beta.follower.peers.cfg.Siblings = func() []string { return []string{self.Base} }
+
+		for _, behind := range []uint64{0, 1} {
+			_, enough := b.beta.follower.crossSiblings(t.Context(), o, &o.Mesh, upTo, upTo+behind)
+			if enough != (behind == 0) {
+				t.Errorf("compared with a sibling that is %d behind: enough %t", behind, enough)
+			}
+		}
 	})
 }
 
