@@ -389,6 +389,7 @@ func TestAChangedEndpointIsAskedSoon(t *testing.T) {
 			},
 			Fetch: func(_ context.Context, of directory.Peering) (peering.FetchedBundle, error) {
 				asked = append(asked, of.Endpoint.URL)
+
 				if fails.Load() {
 					return peering.FetchedBundle{}, errors.New("away")
 				}
