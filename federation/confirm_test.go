@@ -55,7 +55,7 @@ func (b *threeNodes) follows() {
 	b.Helper()
 	stop := b.beta.run(b.T)
 	b.Cleanup(stop)
-	eventually(b.T, time.Minute, "in step", b.inStep)
+	eventually(b.T, 3*time.Minute, "in step", b.inStep)
 }
 
 // inStep reports whether beta holds what alpha announces and nothing else.
@@ -862,7 +862,7 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 		b.beta.reopenWith(t, active(alpha, 1, 2, 3))
 
 		stop := b.beta.run(t)
-		eventually(t, time.Minute, "in step", b.inStep)
+		eventually(t, 3*time.Minute, "in step", b.inStep)
 		b.says(b.nodes[2], func(p *signed.Page) {
 			p.From, p.To, p.At = 0, p.At+1, p.At+1
 			p.Digests = madeUp(2)
@@ -875,7 +875,7 @@ func TestADistrustOutlivesARestart(t *testing.T) {
 		cut.Store(false)
 
 		stop = b.beta.run(t)
-		eventually(t, time.Minute, "in step", b.inStep)
+		eventually(t, 3*time.Minute, "in step", b.inStep)
 		stop()
 		b.beta.reopenWith(t, active(alpha, 1, 2, 3)) // after further writes
 
@@ -972,7 +972,7 @@ func (b *threeNodes) isMisled(thief *site) {
 	b.Helper()
 
 	stop := b.beta.run(b.T)
-	eventually(b.T, time.Minute, "in step", b.inStep)
+	eventually(b.T, 3*time.Minute, "in step", b.inStep)
 	time.Sleep(time.Minute)
 	stop()
 
@@ -1152,7 +1152,7 @@ func TestWhatOneNodeAloneAnnouncesIsUnconfirmed(t *testing.T) {
 		b.world.cutOff(func(_, to string) bool { return to != b.nodes[0].base })
 
 		alone := b.origin.register("alone", 36000)
-		eventually(t, time.Minute, "in step", b.inStep)
+		eventually(t, 3*time.Minute, "in step", b.inStep)
 
 		check := func(when string, counted int, unconfirmed ...directory.RID) {
 			t.Helper()
@@ -1199,7 +1199,7 @@ func TestWhatIsStillBeingConfirmedIsNoAlarm(t *testing.T) {
 			all := b.origin.registers(7, 36000)
 
 			held.grow(1000, all[0])
-			eventually(t, time.Minute, "in step", b.inStep)
+			eventually(t, 3*time.Minute, "in step", b.inStep)
 
 			last := all[len(all)-1]
 			check := func(unconfirmed bool, counted int) {
