@@ -89,7 +89,7 @@ func (o *orderDesk) propose(ctx context.Context, req *message.Request, command *
 		}
 
 		// A restored history takes no commands before its epoch, and another leader may have to begin that.
-		// Until then these effects leave no order in the log.
+		// Until then these effects leave no order in the log: rule S8's one exception.
 		if command.Order != nil && o.replica.isSealed() {
 			return directory.Outcome{Position: o.replica.Position()}, nil
 		}

@@ -278,7 +278,7 @@ func (s *survey) nameOf(found []Member, own *message.JoinRequest) (transport.His
 			continue
 		}
 
-		// Without all others, it may have been let into the history of an absent one.
+		// Without all others, it may have been admitted to the history of an absent one.
 		if len(s.cfg.BeginWithout) > 0 && !word.Fresh {
 			return transport.History{}, fmt.Errorf("%s was admitted to the history %s and has none of it; "+
 				"to begin another, stop it and remove its data directory's consensus", m.ID,

@@ -52,7 +52,7 @@ func (k *Keys) Add(text []byte) error {
 	}
 
 	for _, key := range set.Keys {
-		if !key.IsPublic() {
+		if !key.Valid() || !key.IsPublic() {
 			return fmt.Errorf("the key %q is not a public key", key.KeyID)
 		}
 	}

@@ -76,7 +76,7 @@ func Parse(jws, typ string, limit int, names ...string) (*JWS, error) {
 		return nil, err
 	}
 
-	if got, _ := c.Text("typ"); got != typ {
+	if got, err := c.Text("typ"); err != nil || got != typ {
 		return nil, fmt.Errorf("%w: typ is not %s", signed.ErrHeader, typ)
 	}
 
@@ -164,7 +164,7 @@ func Member(members []strictjson.Member, name string) []byte {
 	return value
 }
 
-// Text returns a member of the header that is a string in its one written form; empty with an error.
+// Text returns a member of the header that is a string in its one written form.
 func (c *JWS) Text(name string) (string, error) {
 	raw := Member(c.Header, name)
 
@@ -183,7 +183,7 @@ func ParseOwn(jws, typ string, limit int) (c *JWS, kid string, err error) {
 		return nil, "", err
 	}
 
-	if alg, _ := c.Text("alg"); alg != string(jose.EdDSA) {
+	if alg, err := c.Text("alg"); err != nil || alg != string(jose.EdDSA) {
 		return nil, "", fmt.Errorf("%w: alg is not EdDSA", signed.ErrHeader)
 	}
 
@@ -206,8 +206,8 @@ func ParseOwn(jws, typ string, limit int) (c *JWS, kid string, err error) {
 func VerifyOwn(jws string, key ed25519.PublicKey) error {
 	at := strings.LastIndexByte(jws, '.')
 
-	signature, _ := DecodeBase64(jws[at+1:])
-	if len(key) != ed25519.PublicKeySize ||
+	signature, err := DecodeBase64(jws[at+1:])
+	if err != nil || len(key) != ed25519.PublicKeySize ||
 		!ed25519.Verify(key, strictjson.BytesOf(jws[:max(at, 0)]), signature) {
 		return signed.ErrSignature
 	}

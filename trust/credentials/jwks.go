@@ -245,7 +245,7 @@ func parseJWK(text []byte) (crypto.PublicKey, error) {
 		return nil, fmt.Errorf("not a JWK: %w", err)
 	}
 
-	if !key.IsPublic() {
+	if !key.IsPublic() || !key.Valid() {
 		return nil, errors.New("not a public key")
 	}
 

@@ -160,11 +160,12 @@ func (t *token) verify(keys map[string]crypto.PublicKey, allowed []jose.Signatur
 		return refuseToken(ReasonAlgorithm)
 	}
 
-	if t.kid == "" {
+	key, ok := keys[t.kid]
+	if !ok || t.kid == "" {
 		return refuseToken(ReasonKey)
 	}
 
-	return t.verifyBy(keys[t.kid])
+	return t.verifyBy(key)
 }
 
 // verifyBy checks the signature by one key, which must be one of the token's algorithm.
